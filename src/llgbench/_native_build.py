@@ -1,0 +1,26 @@
+"""Builds ``llgbench._native`` from csrc/ (cffi, API mode); called by setup.py alone."""
+
+from pathlib import Path
+
+from cffi import FFI
+
+# setuptools wants sources relative to setup.py, which is where the build runs.
+_SOURCES = Path("src/llgbench/csrc")
+_HEADER = (Path(__file__).parent / "csrc" / "llgbench.h").read_text()
+
+ffibuilder = FFI()
+ffibuilder.cdef(_HEADER)
+ffibuilder.set_source(
+    "llgbench._native",
+    """
+    #include <stdbool.h>
+    #include <stddef.h>
+    #include <stdint.h>
+    #include "llgbench.h"
+    """,
+    sources=[str(_SOURCES / name) for name in ("clock.c", "engine.c", "bridge.c", "replay.c")],
+    include_dirs=[str(_SOURCES)],
+    depends=[str(_SOURCES / name) for name in ("llgbench.h", "internal.h")],
+    libraries=["dl"],
+    extra_compile_args=["-std=gnu11", "-O3", "-Wall", "-Wextra"],
+)

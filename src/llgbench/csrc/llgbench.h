@@ -1,0 +1,191 @@
+/* The native part of llgbench: what is timed is called from here, never from Python.
+ *
+ * This file is read twice: by the C compiler, and by cffi as the declarations Python sees (up to
+ * the line that says so). It therefore keeps to plain declarations.
+ */
+
+/* ---- llguidance: the part of its C API that is used (parser/llguidance.h) ---- */
+
+typedef struct LlgTokenizer LlgTokenizer;
+typedef struct LlgMatcher LlgMatcher;
+typedef size_t (*lb_tokenize_fn)(const void *user_data, const uint8_t *bytes, size_t bytes_len,
+                                 uint32_t *output_tokens, size_t output_tokens_len);
+
+/* LlgTokenizerInit, version 1, as llama.cpp fills it. */
+typedef struct {
+    uint32_t vocab_size;
+    uint32_t tok_eos;
+    const uint32_t *token_lens;
+    const uint8_t *token_bytes;
+    const char *tokenizer_json;
+    bool tokenize_assumes_string;
+    lb_tokenize_fn tokenize_fn;
+    bool use_approximate_greedy_tokenize_fn;
+    const void *tokenize_user_data;
+    const char *const *slices;
+} lb_tokenizer_init;
+
+/* The head of LlgConstraintInit. What follows it (the limits) differs between releases and is
+ * filled by the engine's own llg_constraint_init_set_defaults; `rest` is ample room for it. */
+typedef struct {
+    const LlgTokenizer *tokenizer;
+    uint32_t log_buffer_level;
+    uint32_t log_stderr_level;
+    bool ff_tokens_ok;
+    bool backtrack_ok;
+    uint64_t rest[64];
+} lb_constraint_init;
+
+/* One engine: the functions of one shared library. */
+typedef struct {
+    const char *(*get_version)(void);
+    LlgTokenizer *(*new_tokenizer)(const lb_tokenizer_init *init, char *error, size_t error_len);
+    void (*free_tokenizer)(LlgTokenizer *tokenizer);
+    void (*constraint_init_set_defaults)(lb_constraint_init *init, const LlgTokenizer *tokenizer);
+    LlgMatcher *(*new_matcher)(const lb_constraint_init *init, const char *kind, const char *data);
+    LlgMatcher *(*clone_matcher)(const LlgMatcher *matcher);
+    void (*free_matcher)(LlgMatcher *matcher);
+    const char *(*matcher_get_error)(LlgMatcher *matcher);
+    int32_t (*matcher_compute_mask)(LlgMatcher *matcher);
+    const uint32_t *(*matcher_get_mask)(LlgMatcher *matcher);
+    size_t (*matcher_get_mask_byte_size)(const LlgMatcher *matcher);
+    int32_t (*matcher_consume_token)(LlgMatcher *matcher, uint32_t token);
+    int32_t (*matcher_validate_tokens)(LlgMatcher *matcher, const uint32_t *tokens, size_t n);
+    int32_t (*matcher_compute_ff_tokens)(LlgMatcher *matcher, uint32_t *output, size_t n);
+    int32_t (*matcher_rollback)(LlgMatcher *matcher, size_t n);
+    int32_t (*matcher_reset)(LlgMatcher *matcher);
+    bool (*matcher_is_accepting)(LlgMatcher *matcher);
+    bool (*matcher_is_stopped)(const LlgMatcher *matcher);
+} lb_engine;
+
+/* Open the library at `path` and resolve every function; 0, or -1 with one line in `error`.
+ * The library stays loaded for the life of the process: Rust's thread pools outlive a dlclose. */
+int lb_engine_open(const char *path, lb_engine *engine, char *error, size_t error_len);
+
+/* An engine whose every call does nothing: what a step costs before llguidance does any work. */
+void lb_engine_empty(lb_engine *engine);
+
+/* The address of an optional export of the library at `path`, NULL where it has none. */
+void *lb_symbol(const char *path, const char *name);
+
+/* ---- llama.cpp: the vocabulary functions (include/llama.h) ---- */
+
+typedef struct llama_vocab llama_vocab;
+
+typedef struct {
+    int32_t (*n_tokens)(const llama_vocab *vocab);
+    int32_t (*eot)(const llama_vocab *vocab);
+    int32_t (*eos)(const llama_vocab *vocab);
+    int32_t (*tokenize)(const llama_vocab *vocab, const char *text, int32_t text_len,
+                        int32_t *tokens, int32_t n_max, bool add_special, bool parse_special);
+    int32_t (*token_to_piece)(const llama_vocab *vocab, int32_t token, char *buf, int32_t length,
+                              int32_t lstrip, bool special);
+    int32_t (*detokenize)(const llama_vocab *vocab, const int32_t *tokens, int32_t n_tokens,
+                          char *text, int32_t text_len, bool remove_special, bool unparse_special);
+} lb_llama;
+
+/* Resolve the functions in the libllama at `path`; 0, or -1 with one line in `error`. Also takes
+ * llama.cpp's log: nothing is printed, the last error is kept for lb_llama_last_error(). */
+int lb_llama_open(const char *path, lb_llama *llama, char *error, size_t error_len);
+const char *lb_llama_last_error(void);
+
+/* ---- the bridge ---- */
+
+/* The bytes of every token of a vocab, in one block. */
+typedef struct {
+    uint32_t n_tokens;
+    uint32_t *lens;   /* [n_tokens] */
+    uint8_t *bytes;   /* [size], token after token */
+    size_t size;
+    uint8_t *marked;  /* [n_tokens], 1 where the bytes are 0xff and the special form */
+    uint64_t build_ns;
+} lb_token_table;
+
+/* Which llama.cpp function gives a token's bytes. */
+enum { LB_DETOKENIZE = 0, LB_TOKEN_TO_PIECE = 1 };
+
+/* Build the table; 0, or -1 where memory ends or llama.cpp refuses a token. */
+int lb_token_table_build(const lb_llama *llama, const llama_vocab *vocab, int source,
+                         lb_token_table *table);
+void lb_token_table_free(lb_token_table *table);
+
+/* What lb_tokenize gets as user data. It must outlive every tokenizer that holds it. */
+typedef struct {
+    const lb_llama *llama;
+    const llama_vocab *vocab;
+    const char *sentinel;            /* NULL: none */
+    int32_t sentinel_len;
+    const int32_t *sentinel_tokens;  /* what llama_tokenize makes of the sentinel alone */
+    int32_t n_sentinel_tokens;
+    bool parse_special;
+} lb_tokenize_context;
+
+/* llguidance's tokenize_fn on llama_tokenize(add_special = false), as in llama.cpp's
+ * common/llguidance.cpp; with a sentinel it tokenizes sentinel + bytes and drops the sentinel's
+ * tokens, so that a prefix the tokenizer adds falls before them. Thread-safe: it keeps no state. */
+size_t lb_tokenize(const void *user_data, const uint8_t *bytes, size_t bytes_len,
+                   uint32_t *output_tokens, size_t output_tokens_len);
+lb_tokenize_fn lb_tokenize_pointer(void);
+
+/* ---- clocks ---- */
+
+uint64_t lb_now_ns(void);         /* CLOCK_MONOTONIC */
+extern bool lb_clock_is_tsc;      /* which clock the replay reads: see csrc/clock.c */
+double lb_ns_per_tick(void);
+
+/* Calls with a clock around each; what they return goes to `result`. */
+uint64_t lb_timed_new_tokenizer(const lb_engine *engine, const lb_tokenizer_init *init,
+                                char *error, size_t error_len, LlgTokenizer **result);
+uint64_t lb_timed_new_matcher(const lb_engine *engine, const lb_constraint_init *init,
+                              const char *kind, const char *data, LlgMatcher **result);
+
+/* ---- the replay ---- */
+
+/* One step: `op_ns` is the timed operation (the mask unless asked otherwise). */
+typedef struct {
+    uint64_t op_ns;
+    uint64_t consume_ns;
+    uint64_t mask_hash;   /* of the mask's words; 0 without LB_FACTS */
+    uint32_t allowed;     /* tokens the mask allows; 0 without LB_FACTS */
+    uint32_t flags;
+} lb_step;
+
+enum {
+    LB_STEP_ALLOWED = 1,   /* the mask allows the trace's token */
+    LB_STEP_CONSUMED = 2,  /* consume_token took it */
+    LB_STEP_TIMED = 4      /* op_ns holds a time */
+};
+
+/* What is timed as `op_ns`; consume_token follows in each. */
+enum {
+    LB_OP_MASK = 0,      /* compute_mask */
+    LB_OP_CACHED = 1,    /* compute_mask once more at the same state */
+    LB_OP_VALIDATE = 2,  /* validate_tokens of the next 16 tokens */
+    LB_OP_FORCED = 3,    /* compute_ff_tokens */
+    LB_OP_ROLLBACK = 4   /* rollback of one token just consumed, which is then consumed again */
+};
+
+enum { LB_FACTS = 1 };  /* options: fill mask_hash and allowed */
+
+enum {
+    LB_END = 0,            /* the whole trace was consumed */
+    LB_REJECTED = 1,       /* the token of the last step cannot be consumed there */
+    LB_MASK_ERROR = 2,     /* compute_mask failed: llama.cpp drops the grammar here */
+    LB_CONSUME_ERROR = 3,  /* consume_token failed on a token it had called valid */
+    LB_STOPPED = 4         /* the matcher had finished before the trace did */
+};
+
+typedef struct {
+    uint32_t n_steps;   /* steps begun; the last one may be incomplete */
+    int32_t outcome;
+    uint64_t wall_ns;   /* of the whole loop, bookkeeping included */
+} lb_replay_result;
+
+/* Drive `matcher` along `tokens` from its present state. The matcher is never asked to consume a
+ * token that the mask and validate_tokens refuse, so that it can be reset afterwards. */
+void lb_replay(const lb_engine *engine, LlgMatcher *matcher, const uint32_t *tokens, uint32_t n,
+               int op, int options, lb_step *steps, lb_replay_result *result);
+
+/* Tokens in mask `a` but not in mask `b`, and in `b` but not in `a`, of `words` words each. */
+void lb_mask_difference(const uint32_t *a, const uint32_t *b, size_t words, uint64_t *only_a,
+                        uint64_t *only_b);

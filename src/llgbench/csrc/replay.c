@@ -1,0 +1,146 @@
+/* The timed loop. Four clock readings a step, two around each timed call and nothing else inside;
+ * ticks become nanoseconds after the loop. */
+#include "internal.h"
+
+uint64_t lb_timed_new_tokenizer(const lb_engine *engine, const lb_tokenizer_init *init,
+                                char *error, size_t error_len, LlgTokenizer **result) {
+    uint64_t start = now_ns();
+    *result = engine->new_tokenizer(init, error, error_len);
+    return now_ns() - start;
+}
+
+uint64_t lb_timed_new_matcher(const lb_engine *engine, const lb_constraint_init *init,
+                              const char *kind, const char *data, LlgMatcher **result) {
+    uint64_t start = now_ns();
+    *result = engine->new_matcher(init, kind, data);
+    return now_ns() - start;
+}
+
+/* Allowed tokens and a hash of the mask, in one pass. The four lanes keep the multiplications
+ * independent; equal masks have equal hashes, and different ones differ but for 1 in 2^64. */
+__attribute__((target_clones("avx2", "popcnt", "default")))
+static void mask_facts(const uint32_t *mask, size_t words, lb_step *step) {
+    const uint64_t k = 0x9e3779b97f4a7c15u;
+    uint64_t lane[4] = {1, 2, 3, 4};
+    uint32_t allowed = 0;
+    size_t i = 0;
+    for (; i + 4 <= words; i += 4)
+        for (int j = 0; j < 4; j++) {
+            uint32_t w = mask[i + j];
+            allowed += (uint32_t)__builtin_popcount(w);
+            lane[j] = (lane[j] ^ w) * k;
+            lane[j] ^= lane[j] >> 29;
+        }
+    for (; i < words; i++) {
+        allowed += (uint32_t)__builtin_popcount(mask[i]);
+        lane[0] = (lane[0] ^ mask[i]) * k;
+        lane[0] ^= lane[0] >> 29;
+    }
+    uint64_t h = 0;
+    for (int j = 0; j < 4; j++) h = (h ^ lane[j]) * k, h ^= h >> 32;
+    step->allowed = allowed;
+    step->mask_hash = h;
+}
+
+static bool has_token(const uint32_t *mask, size_t words, uint32_t token) {
+    return token / 32 < words && (mask[token / 32] >> (token % 32) & 1);
+}
+
+enum { VALIDATED = 16, FORCED_ROOM = 256 };
+
+void lb_replay(const lb_engine *e, LlgMatcher *m, const uint32_t *tokens, uint32_t n, int op,
+               int options, lb_step *steps, lb_replay_result *result) {
+    const size_t words = e->matcher_get_mask_byte_size(m) / 4;
+    const bool masks = op == LB_OP_MASK || op == LB_OP_CACHED;
+    uint32_t forced[FORCED_ROOM];
+    const uint64_t begin = now_ns();
+    uint32_t i = 0;
+    int outcome = LB_END;
+
+    for (; i < n; i++) {
+        lb_step *step = &steps[i];
+        *step = (lb_step){0};
+        if (e->matcher_is_stopped(m)) {
+            outcome = LB_STOPPED;
+            break;
+        }
+        int32_t status = 0;
+        if (op == LB_OP_CACHED) status = e->matcher_compute_mask(m);
+        if (op == LB_OP_ROLLBACK && e->matcher_validate_tokens(m, tokens + i, 1) == 1) {
+            status = e->matcher_consume_token(m, tokens[i]);
+            /* A token that ends the grammar leaves a spent matcher: its rollback is not timed. */
+            if (status == 0 && e->matcher_is_stopped(m)) {
+                step->flags |= LB_STEP_CONSUMED;
+                continue;
+            }
+        }
+
+        uint64_t t0 = now_ticks();
+        if (status == 0) switch (op) {
+            case LB_OP_VALIDATE:
+                status = e->matcher_validate_tokens(m, tokens + i,
+                                                    n - i < VALIDATED ? n - i : VALIDATED);
+                break;
+            case LB_OP_FORCED:
+                status = e->matcher_compute_ff_tokens(m, forced, FORCED_ROOM);
+                break;
+            case LB_OP_ROLLBACK:
+                status = e->matcher_rollback(m, 1);
+                break;
+            default:
+                status = e->matcher_compute_mask(m);
+        }
+        uint64_t t1 = now_ticks();
+        if (status < 0) {
+            outcome = LB_MASK_ERROR;
+            i++;
+            break;
+        }
+        step->op_ns = t1 - t0;
+        step->flags |= LB_STEP_TIMED;
+
+        bool allowed = false;
+        if (masks) {
+            const uint32_t *mask = e->matcher_get_mask(m);
+            if (options & LB_FACTS) mask_facts(mask, words, step);
+            allowed = has_token(mask, words, tokens[i]);
+            if (allowed) step->flags |= LB_STEP_ALLOWED;
+        }
+        /* A forced mask names one spelling of the bytes; the trace may hold another, right one. */
+        if (!allowed && e->matcher_validate_tokens(m, tokens + i, 1) != 1) {
+            outcome = LB_REJECTED;
+            i++;
+            break;
+        }
+
+        uint64_t t2 = now_ticks();
+        status = e->matcher_consume_token(m, tokens[i]);
+        uint64_t t3 = now_ticks();
+        step->consume_ns = t3 - t2;
+        if (status != 0) {
+            outcome = LB_CONSUME_ERROR;
+            i++;
+            break;
+        }
+        step->flags |= LB_STEP_CONSUMED;
+    }
+    const double scale = lb_ns_per_tick();
+    for (uint32_t j = 0; j < i; j++) {
+        steps[j].op_ns = (uint64_t)((double)steps[j].op_ns * scale + 0.5);
+        steps[j].consume_ns = (uint64_t)((double)steps[j].consume_ns * scale + 0.5);
+    }
+    result->n_steps = i;
+    result->outcome = outcome;
+    result->wall_ns = now_ns() - begin;
+}
+
+void lb_mask_difference(const uint32_t *a, const uint32_t *b, size_t words, uint64_t *only_a,
+                        uint64_t *only_b) {
+    uint64_t in_a = 0, in_b = 0;
+    for (size_t i = 0; i < words; i++) {
+        in_a += (uint64_t)__builtin_popcount(a[i] & ~b[i]);
+        in_b += (uint64_t)__builtin_popcount(b[i] & ~a[i]);
+    }
+    *only_a = in_a;
+    *only_b = in_b;
+}

@@ -1,0 +1,291 @@
+"""The replay: a matcher driven along a trace, every step timed in native code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from llgbench._native import ffi, lib
+from llgbench.engine import INVALID_TOKEN, Matcher, TokenArray, Tokenizer
+from llgbench.errors import LlgbenchError
+
+STEP = np.dtype(
+    [
+        ("op_ns", np.uint64),
+        ("consume_ns", np.uint64),
+        ("mask_hash", np.uint64),
+        ("allowed", np.uint32),
+        ("flags", np.uint32),
+    ]
+)
+assert STEP.itemsize == ffi.sizeof("lb_step")
+
+Times = npt.NDArray[np.uint64]
+
+
+class Op(IntEnum):
+    """What is timed at each step besides consume_token; see LB_OP_* in csrc/llgbench.h."""
+
+    MASK = lib.LB_OP_MASK
+    CACHED = lib.LB_OP_CACHED
+    VALIDATE = lib.LB_OP_VALIDATE
+    FORCED = lib.LB_OP_FORCED
+    ROLLBACK = lib.LB_OP_ROLLBACK
+
+
+class End(IntEnum):
+    """How a replay ended; see LB_END and its fellows in csrc/llgbench.h."""
+
+    WHOLE = lib.LB_END
+    REJECTED = lib.LB_REJECTED
+    MASK_ERROR = lib.LB_MASK_ERROR
+    CONSUME_ERROR = lib.LB_CONSUME_ERROR
+    STOPPED = lib.LB_STOPPED
+
+
+@dataclass(frozen=True)
+class Replay:
+    """One pass of a matcher along a trace.
+
+    Attributes:
+        steps: shape (steps begun,), dtype STEP.
+        end: how it ended; the last step is incomplete unless it is WHOLE or STOPPED.
+        wall_ns: of the whole native loop, bookkeeping included.
+    """
+
+    steps: npt.NDArray[np.void]
+    end: End
+    wall_ns: int
+
+    @property
+    def op_ns(self) -> Times:
+        """Times of the operation, of the steps in which it ran; shape (≤ steps,), uint64."""
+        return self.steps["op_ns"][self.steps["flags"] & lib.LB_STEP_TIMED != 0]
+
+    @property
+    def consume_ns(self) -> Times:
+        """Times of consume_token, of the steps that consumed; shape (≤ steps,), uint64."""
+        return self.steps["consume_ns"][self.steps["flags"] & lib.LB_STEP_CONSUMED != 0]
+
+    @property
+    def tbm_ns(self) -> Times:
+        """Mask + consume of the steps that did both: the field's time between masks."""
+        both = lib.LB_STEP_TIMED | lib.LB_STEP_CONSUMED
+        done = self.steps[self.steps["flags"] & both == both]
+        return done["op_ns"] + done["consume_ns"]
+
+    @property
+    def consumed(self) -> int:
+        """How many tokens were consumed."""
+        return int(np.count_nonzero(self.steps["flags"] & lib.LB_STEP_CONSUMED))
+
+    @property
+    def forced(self) -> int:
+        """In how many steps the mask left one token; known after a replay with facts."""
+        return int(np.count_nonzero(self.steps["allowed"] == 1))
+
+    @property
+    def inside_ns(self) -> int:
+        """Time inside llguidance's timed calls."""
+        return int(self.steps["op_ns"].sum() + self.steps["consume_ns"].sum())
+
+
+def replay(
+    matcher: Matcher, tokens: TokenArray, op: Op = Op.MASK, *, facts: bool = False
+) -> Replay:
+    """Drive a matcher along a trace from its present state.
+
+    It stops at a token that cannot be consumed without handing it over, so the matcher can be
+    reset afterwards; after MASK_ERROR and CONSUME_ERROR it cannot.
+
+    Args:
+        matcher: in the state where the trace begins.
+        tokens: shape (n,), uint32, contiguous.
+        op: what to time beside consume_token.
+        facts: also count the allowed tokens and hash the mask, outside the clocks.
+    """
+    steps = np.zeros(len(tokens), STEP)
+    result = ffi.new("lb_replay_result *")
+    lib.lb_replay(
+        matcher.tokenizer.engine.api,
+        matcher.pointer,
+        ffi.from_buffer("uint32_t[]", tokens),
+        len(tokens),
+        int(op),
+        lib.LB_FACTS if facts else 0,
+        ffi.from_buffer("lb_step[]", steps, require_writable=True),
+        result,
+    )
+    return Replay(steps[: result.n_steps], End(result.outcome), int(result.wall_ns))
+
+
+def with_end(tokens: TokenArray, tokenizer: Tokenizer) -> TokenArray:
+    """Return the trace with the vocabulary's end token, where it has one, as its last step."""
+    if tokenizer.eos == INVALID_TOKEN:
+        return tokens
+    return np.append(tokens, np.uint32(tokenizer.eos))
+
+
+@dataclass(frozen=True)
+class EmptyStep:
+    """What a step costs before llguidance does any work.
+
+    Attributes:
+        read_ns: what the two clocked intervals of an empty step read together, median.
+        wall_ns: what an empty step of the loop costs in all, clocks included.
+    """
+
+    read_ns: float
+    wall_ns: float
+
+
+@lru_cache(maxsize=1)
+def empty_step(n: int = 20_000, rounds: int = 5) -> EmptyStep:
+    """Measure the replay loop on an engine whose every call does nothing; best of the rounds."""
+    engine = ffi.new("lb_engine *")
+    lib.lb_engine_empty(engine)
+    tokens, steps = np.zeros(n, np.uint32), np.zeros(n, STEP)
+    result = ffi.new("lb_replay_result *")
+    best: list[EmptyStep] = []
+    for _ in range(rounds):
+        lib.lb_replay(
+            engine, ffi.NULL, ffi.from_buffer("uint32_t[]", tokens), n, lib.LB_OP_MASK, 0,
+            ffi.from_buffer("lb_step[]", steps, require_writable=True), result,
+        )  # fmt: skip
+        read = float(np.median(steps["op_ns"] + steps["consume_ns"]))
+        best.append(EmptyStep(read, result.wall_ns / n))
+    return min(best, key=lambda step: step.wall_ns)
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """How often each kind of replay is repeated."""
+
+    cold: int = 3
+    warm: int = 10
+    cached: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse what would measure nothing."""
+        if self.cold < 1 or self.warm < 0 or self.cached < 0:
+            raise ValueError("at least one cold round is needed, the others cannot be negative")
+
+
+@dataclass
+class Samples:
+    """Raw times of one configuration, in nanoseconds; nothing is averaged.
+
+    Every list has one array per replay, in the order they ran; steps of different texts follow
+    each other within a round's arrays.
+
+    Attributes:
+        compile_ns: time inside llg_new_matcher, one a cold replay.
+        first_mask_ns: the first mask of each cold replay.
+        cold_mask_ns: masks of the first replay of a fresh matcher.
+        cold_consume_ns: consume_token in the same.
+        warm_mask_ns: masks of later replays after a reset.
+        warm_consume_ns: consume_token in the same.
+        cached_mask_ns: masks asked for again at the same state.
+    """
+
+    compile_ns: list[int] = field(default_factory=list)
+    first_mask_ns: list[int] = field(default_factory=list)
+    cold_mask_ns: list[Times] = field(default_factory=list)
+    cold_consume_ns: list[Times] = field(default_factory=list)
+    warm_mask_ns: list[Times] = field(default_factory=list)
+    warm_consume_ns: list[Times] = field(default_factory=list)
+    cached_mask_ns: list[Times] = field(default_factory=list)
+
+    @property
+    def inside_ns(self) -> int:
+        """All time inside llguidance that these samples hold."""
+        arrays = (
+            *self.cold_mask_ns, *self.cold_consume_ns, *self.warm_mask_ns,
+            *self.warm_consume_ns, *self.cached_mask_ns,
+        )  # fmt: skip
+        return sum(self.compile_ns) + sum(int(a.sum()) for a in arrays)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One variant's side of a measurement: where its grammar is compiled, and the grammar."""
+
+    tokenizer: Tokenizer
+    grammar: str
+
+
+def measure(
+    subjects: Mapping[str, Subject], traces: Sequence[TokenArray], rounds: Rounds
+) -> dict[str, Samples]:
+    """Replay every trace under every subject, interleaved.
+
+    Within a round the subjects take turns, and every other round in the opposite order, so that
+    what slows the machine for a while slows them alike. A text that a subject rejects contributes
+    the steps up to there.
+
+    Args:
+        subjects: by any name; the result has the same names.
+        traces: token ids, each shape (n,), uint32, the end token included where wanted.
+        rounds: how often.
+
+    Raises:
+        GrammarError: a grammar does not compile.
+    """
+    samples = {name: Samples() for name in subjects}
+    for number in range(rounds.cold):
+        warm = _share(rounds.warm, rounds.cold, number)
+        cached = _share(rounds.cached, rounds.cold, number)
+        order = list(subjects) if number % 2 == 0 else list(reversed(subjects))
+        for trace in traces:
+            _one_text(subjects, order, samples, trace, warm, cached)
+    return samples
+
+
+def _share(total: int, parts: int, number: int) -> int:
+    """Return the size of one of ``parts`` nearly equal shares of ``total``."""
+    return total // parts + (number < total % parts)
+
+
+def _one_text(
+    subjects: Mapping[str, Subject],
+    order: list[str],
+    samples: dict[str, Samples],
+    trace: TokenArray,
+    warm: int,
+    cached: int,
+) -> None:
+    matchers: dict[str, Matcher] = {}
+    try:
+        for name in order:
+            subject = subjects[name]
+            matcher = matchers[name] = subject.tokenizer.matcher(subject.grammar)
+            done = replay(matcher, trace)
+            into = samples[name]
+            into.compile_ns.append(matcher.compile_ns)
+            if len(done.op_ns):
+                into.first_mask_ns.append(int(done.op_ns[0]))
+            into.cold_mask_ns.append(done.op_ns)
+            into.cold_consume_ns.append(done.consume_ns)
+        for number in range(warm):
+            for name in order if number % 2 else reversed(order):
+                # An errored matcher cannot be reset, and a spent one is never timed.
+                if matchers[name].reset():
+                    done = replay(matchers[name], trace)
+                    samples[name].warm_mask_ns.append(done.op_ns)
+                    samples[name].warm_consume_ns.append(done.consume_ns)
+        for _ in range(cached):
+            for name in order:
+                if matchers[name].reset():
+                    done = replay(matchers[name], trace, Op.CACHED)
+                    samples[name].cached_mask_ns.append(done.op_ns)
+    except LlgbenchError as error:
+        error.add_note(f"variant {name}")
+        raise
+    finally:
+        for matcher in matchers.values():
+            matcher.close()

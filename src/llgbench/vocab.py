@@ -1,0 +1,430 @@
+"""Vocabularies: GGUF files opened by llama.cpp with ``vocab_only``, and their catalogue.
+
+``vocabs/vocabs.toml`` names the files that llama-cpp-python's source distribution carries; they
+are fetched from it by pip, verified, and never committed. Any other GGUF can be named by path.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from llgbench import paths
+from llgbench._native import ffi, lib
+from llgbench.engine import INVALID_TOKEN, TokenArray, _Handle
+from llgbench.errors import UnavailableError, UnknownNameError, VocabError
+
+if TYPE_CHECKING:
+    from llgbench.variant import Bytes
+
+Kind = Literal["none", "spm", "bpe", "wpm", "ugm", "rwkv", "plamo2"]
+# enum llama_vocab_type (include/llama.h)
+_KINDS: tuple[Kind, ...] = ("none", "spm", "bpe", "wpm", "ugm", "rwkv", "plamo2")
+_SOURCES = {"detokenize": lib.LB_DETOKENIZE, "token_to_piece": lib.LB_TOKEN_TO_PIECE}
+
+
+@dataclass(frozen=True)
+class VocabEntry:
+    """One vocabulary of the catalogue.
+
+    Attributes:
+        name: such as ``llama-bpe``.
+        path: where the file is or will be.
+        sha256: of the whole file, in hex.
+        tokens: how many tokens it has.
+        kind: llama.cpp's vocabulary type.
+    """
+
+    name: str
+    path: Path
+    sha256: str
+    tokens: int
+    kind: Kind
+
+    @property
+    def here(self) -> bool:
+        """Whether the file is there; its content is verified when it is opened."""
+        return self.path.is_file()
+
+
+def catalogue(root: Path | None = None) -> dict[str, VocabEntry]:
+    """Return the vocabularies of vocabs/vocabs.toml by name."""
+    folder = (root or paths.root()) / "vocabs"
+    table = tomllib.loads((folder / "vocabs.toml").read_text())
+    return {
+        entry["name"]: VocabEntry(
+            entry["name"], folder / entry["file"], entry["sha256"], entry["tokens"], entry["kind"]
+        )
+        for entry in table["vocab"]
+    }
+
+
+def source_distribution(root: Path | None = None) -> str:
+    """Return the requirement whose source distribution carries the vocabularies."""
+    folder = (root or paths.root()) / "vocabs"
+    return str(tomllib.loads((folder / "vocabs.toml").read_text())["origin"])
+
+
+def fetch(report: Callable[[str], None], root: Path | None = None) -> list[VocabEntry]:
+    """Bring every vocabulary of the catalogue that is not there yet; return all of them.
+
+    The source distribution is downloaded by pip only where a file is missing or altered. A file
+    is written beside its place, verified, and renamed into it.
+
+    Args:
+        report: called with one line at each stage.
+        root: the checkout.
+
+    Raises:
+        VocabError: pip fails, or a file of the distribution does not have the recorded sha256.
+    """
+    entries = catalogue(root)
+    missing = [e for e in entries.values() if not e.here or file_sha256(e.path) != e.sha256]
+    report(f"{len(entries) - len(missing)} of {len(entries)} vocabularies are here and verified")
+    if not missing:
+        return list(entries.values())
+    requirement = source_distribution(root)
+    with tempfile.TemporaryDirectory(prefix="llgbench-") as folder:
+        report(f"downloading the source distribution of {requirement} (about 75 MB)")
+        archive = _download(requirement, Path(folder))
+        report(f"extracting {len(missing)} vocabularies from {archive.name}")
+        _extract(archive, missing)
+    report(f"fetched and verified {len(missing)} vocabularies")
+    return list(entries.values())
+
+
+def _download(requirement: str, folder: Path) -> Path:
+    name = requirement.partition("==")[0]
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+    command += ["--no-binary", name, "--dest", str(folder), requirement]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    archives = list(folder.glob("*.tar.gz"))
+    if done.returncode != 0 or len(archives) != 1:
+        why = (done.stderr.strip().splitlines() or ["no archive came"])[-1]
+        raise VocabError(f"pip cannot download {requirement}: {why}")
+    return archives[0]
+
+
+def _extract(archive: Path, entries: list[VocabEntry]) -> None:
+    wanted = {entry.path.name: entry for entry in entries}
+    try:
+        with tarfile.open(archive) as tar:
+            for member in tar:
+                entry = wanted.pop(Path(member.name).name, None) if member.isfile() else None
+                source = tar.extractfile(member) if entry is not None else None
+                if entry is None or source is None:
+                    continue
+                part = entry.path.with_suffix(".part")
+                with part.open("wb") as target:
+                    shutil.copyfileobj(source, target)
+                found = file_sha256(part)
+                if found != entry.sha256:
+                    part.unlink()
+                    raise VocabError(
+                        f"{archive.name}: {entry.path.name} has sha256 {found[:12]}…, "
+                        f"recorded is {entry.sha256[:12]}…; nothing was replaced"
+                    )
+                part.replace(entry.path)
+    except (OSError, tarfile.TarError) as error:
+        raise VocabError(f"cannot extract the vocabularies: {error}") from None
+    if wanted:
+        raise VocabError(f"{archive.name} does not hold {', '.join(sorted(wanted))}")
+
+
+def file_sha256(path: Path) -> str:
+    """Return a file's sha256 in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class TokenTable(_Handle):
+    """The bytes of every token, in native memory.
+
+    Attributes:
+        lens: bytes of each token, shape (n_tokens,), uint32; a view.
+        data: all bytes one after another, uint8; a view.
+        marked: 1 where the bytes are 0xff and the special form, shape (n_tokens,), uint8; a view.
+        build_ns: time to build it.
+    """
+
+    def __init__(self, pointer: Any) -> None:
+        """Take ownership of a filled ``lb_token_table *``."""
+        self._pointer = pointer
+        n, size = pointer.n_tokens, pointer.size
+        self.lens: TokenArray = np.frombuffer(ffi.buffer(pointer.lens, n * 4), np.uint32)
+        self.data: npt.NDArray[np.uint8] = np.frombuffer(ffi.buffer(pointer.bytes, size), np.uint8)
+        self.marked: npt.NDArray[np.uint8] = np.frombuffer(ffi.buffer(pointer.marked, n), np.uint8)
+        self.build_ns = int(pointer.build_ns)
+
+    def _free(self, pointer: Any) -> None:
+        lib.lb_token_table_free(pointer)
+
+    def close(self) -> None:
+        """Free the memory; the views go with it."""
+        if self._pointer is not None:
+            del self.lens, self.data, self.marked
+        super().close()
+
+    @cached_property
+    def tokens(self) -> list[bytes]:
+        """The bytes of each token as Python objects."""
+        ends = np.cumsum(self.lens, dtype=np.int64).tolist()
+        data, start, found = self.data.tobytes(), 0, []
+        for end in ends:
+            found.append(data[start:end])
+            start = end
+        return found
+
+
+class Vocab(_Handle):
+    """A vocabulary opened by llama.cpp.
+
+    Attributes:
+        name: the catalogue's name, or the file's stem.
+        path: the GGUF file.
+        sha256: of the file.
+        n_tokens: how many tokens there are.
+        kind: llama.cpp's vocabulary type.
+        eos: the end token as llama.cpp's bridge picks it (eot, else eos), or INVALID_TOKEN.
+        vocab: ``llama_vocab *``.
+    """
+
+    def __init__(self, name: str, path: Path, sha256: str) -> None:
+        """Open a GGUF with ``vocab_only``; use :func:`open_vocab`, which verifies it first.
+
+        Raises:
+            VocabError: llama.cpp does not load it.
+        """
+        self.name, self.path, self.sha256 = name, path, sha256
+        self._llama = llama()
+        from llama_cpp import llama_cpp as c
+
+        params = c.llama_model_default_params()
+        params.vocab_only = True
+        with _nothing_on_stderr():
+            model = c.llama_model_load_from_file(str(path).encode(), params)
+        if not model:
+            raise VocabError(f"{path}: llama.cpp does not load it: {_last_error()}")
+        self._pointer = model
+        address = ctypes.cast(c.llama_model_get_vocab(model), ctypes.c_void_p).value
+        self.vocab = ffi.cast("llama_vocab *", address)
+        self.n_tokens = int(self._llama.n_tokens(self.vocab))
+        if self.n_tokens == 0:
+            self.close()
+            raise VocabError(f"{path}: the file holds no vocabulary")
+        kind = int(c.llama_vocab_type(c.llama_model_get_vocab(model)))
+        self.kind: Kind = _KINDS[kind] if kind < len(_KINDS) else "none"
+        eot = self._llama.eot(self.vocab)
+        eos = eot if eot >= 0 else self._llama.eos(self.vocab)
+        self.eos = int(eos) if eos >= 0 else INVALID_TOKEN
+
+    def _free(self, pointer: Any) -> None:
+        from llama_cpp import llama_cpp as c
+
+        for table in self._tables.values():
+            table.close()
+        c.llama_model_free(pointer)
+
+    @cached_property
+    def _tables(self) -> dict[str, TokenTable]:
+        return {}
+
+    def table(self, source: Bytes) -> TokenTable:
+        """Return the token bytes as one of llama.cpp's functions gives them, built once."""
+        if source not in self._tables:
+            self._tables[source] = self.build_table(source)
+        return self._tables[source]
+
+    def build_table(self, source: Bytes) -> TokenTable:
+        """Build a table anew; the caller owns it.
+
+        Raises:
+            VocabError: llama.cpp refuses a token.
+        """
+        pointer = ffi.new("lb_token_table *")
+        if lib.lb_token_table_build(self._llama, self.vocab, _SOURCES[source], pointer) != 0:
+            raise VocabError(f"{self.path}: llama.cpp does not give the bytes of every token")
+        return TokenTable(pointer)
+
+    def tokenize(self, data: bytes, *, parse_special: bool = False) -> TokenArray:
+        """Return what ``llama_tokenize(add_special=false)`` makes of the bytes."""
+        room = len(data) + 8
+        tokens = np.empty(room, np.int32)
+        n = self._llama.tokenize(
+            self.vocab, data, len(data), ffi.from_buffer("int32_t[]", tokens), room, False,
+            parse_special,
+        )  # fmt: skip
+        if n < 0:
+            raise VocabError(f"{self.path}: llama_tokenize fails on {data[:40]!r}")
+        return tokens[:n].astype(np.uint32)
+
+    def spell(self, tokens: TokenArray) -> bytes:
+        """Return the real bytes of tokens (``llama_token_to_piece``, lstrip = 0)."""
+        pieces = self.table("token_to_piece").tokens
+        return b"".join(pieces[t] for t in tokens.tolist())
+
+    def trace(self, text: bytes) -> TokenArray:
+        """Return tokens whose real bytes are exactly the text's, the same for every variant.
+
+        llama_tokenize's own where it is byte-exact; else the same behind a sentinel; else the
+        longest token first, as llguidance's greedy tokenizer does.
+
+        Raises:
+            UnavailableError: the vocabulary cannot spell the text.
+        """
+        if not text:
+            return np.empty(0, np.uint32)
+        tokens = self.tokenize(text)
+        if self.spell(tokens) == text:
+            return tokens
+        sentinel = self.sentinel
+        if sentinel is not None:
+            head = self.tokenize(sentinel)
+            tokens = self.tokenize(sentinel + text)
+            if np.array_equal(tokens[: len(head)], head):
+                tokens = tokens[len(head) :]
+                if self.spell(tokens) == text:
+                    return tokens
+        return self._longest_first(text)
+
+    def _longest_first(self, text: bytes) -> TokenArray:
+        by_bytes, longest = self._by_bytes
+        tokens, at = [], 0
+        while at < len(text):
+            for end in range(min(at + longest, len(text)), at, -1):
+                token = by_bytes.get(text[at:end])
+                if token is not None:
+                    tokens.append(token)
+                    at = end
+                    break
+            else:
+                raise UnavailableError(
+                    f"vocab {self.name} has no token for byte {at} of the text ({text[at]:#04x})"
+                )
+        return np.array(tokens, np.uint32)
+
+    @cached_property
+    def _by_bytes(self) -> tuple[dict[bytes, int], int]:
+        table = self.table("token_to_piece")
+        found: dict[bytes, int] = {}
+        for token, data in enumerate(table.tokens):
+            if data and not table.marked[token]:
+                found.setdefault(data, token)
+        return found, max(map(len, found))
+
+    @cached_property
+    def is_byte_exact(self) -> bool:
+        """Whether llama_tokenize returns exactly the bytes of the probes.
+
+        The probes are those of the first document, section 5.3: a SentencePiece prefix, white
+        space inside, a newline. Any failure counts as not exact.
+        """
+        return all(self.spell(self.tokenize(p, parse_special=True)) == p for p in PROBES)
+
+    @cached_property
+    def sentinel(self) -> bytes | None:
+        """A byte that stands in no token but its own, so that no token spans it; else None."""
+        table = self.table("token_to_piece")
+        single = {data for data in table.tokens if len(data) == 1}
+        inner = np.zeros(256, bool)
+        starts = np.cumsum(table.lens, dtype=np.int64) - table.lens
+        alone = np.zeros(len(table.data), bool)
+        alone[starts[table.lens == 1]] = True
+        inner[table.data[~alone]] = True
+        for value in (*range(1, 9), *range(14, 32)):
+            candidate = bytes([value])
+            if candidate in single and not inner[value]:
+                return candidate
+        return None
+
+
+PROBES = (b"The", b"a b", b"1\n2")
+
+
+def open_vocab(name: str, root: Path | None = None) -> Vocab:
+    """Open a vocabulary of the catalogue, or any GGUF by path.
+
+    Raises:
+        UnknownNameError: neither the catalogue nor the file system knows the name.
+        UnavailableError: it is in the catalogue and not fetched.
+        VocabError: the file is altered, truncated, or holds no vocabulary.
+    """
+    entries = catalogue(root)
+    entry = entries.get(name)
+    if entry is None:
+        path = Path(name)
+        if path.suffix == ".gguf" or os.sep in name:
+            if not path.is_file():
+                raise VocabError(f"{path}: no such file")
+            return Vocab(path.stem, path, file_sha256(path))
+        raise UnknownNameError("vocab", name, entries)
+    if not entry.here:
+        raise UnavailableError(f"vocab {name} is not fetched; run: llgbench vocab fetch")
+    found = file_sha256(entry.path)
+    if found != entry.sha256:
+        raise VocabError(
+            f"{entry.path} is altered or truncated (sha256 {found[:12]}…, recorded "
+            f"{entry.sha256[:12]}…); remove it and run: llgbench vocab fetch"
+        )
+    vocab = Vocab(name, entry.path, found)
+    if vocab.n_tokens != entry.tokens:
+        raise VocabError(f"{entry.path}: {vocab.n_tokens} tokens, recorded are {entry.tokens}")
+    return vocab
+
+
+@lru_cache(maxsize=1)
+def llama() -> Any:
+    """Return llama.cpp's vocabulary functions, ``lb_llama *``, from llama-cpp-python's library.
+
+    Raises:
+        UnavailableError: llama-cpp-python is not installed.
+    """
+    try:
+        metadata.version("llama-cpp-python")
+    except metadata.PackageNotFoundError:
+        raise UnavailableError(
+            "llama-cpp-python is not installed; run: pip install llama-cpp-python"
+        ) from None
+    from llama_cpp import llama_cpp as c
+
+    api = ffi.new("lb_llama *")
+    error = ffi.new("char[]", 1024)
+    if lib.lb_llama_open(str(c._lib._name).encode(), api, error, len(error)) != 0:
+        raise UnavailableError(f"llama.cpp's library is unusable: {ffi.string(error).decode()}")
+    c.llama_backend_init()
+    return api
+
+
+def _last_error() -> str:
+    return str(ffi.string(lib.lb_llama_last_error()).decode(errors="replace")) or "no reason given"
+
+
+@contextmanager
+def _nothing_on_stderr() -> Iterator[None]:
+    """Keep gguf.cpp's own fprintf(stderr) out of the user's one clear line."""
+    sys.stderr.flush()
+    saved = os.dup(2)
+    with open(os.devnull, "wb") as null:
+        os.dup2(null.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
