@@ -27,4 +27,8 @@ static inline uint64_t now_ticks(void) {
     return now_ns();
 }
 
+static inline bool has_token(const uint32_t *mask, size_t words, uint32_t token) {
+    return token / 32 < words && (mask[token / 32] >> (token % 32) & 1);
+}
+
 #endif

@@ -186,6 +186,26 @@ typedef struct {
 void lb_replay(const lb_engine *engine, LlgMatcher *matcher, const uint32_t *tokens, uint32_t n,
                int op, int options, lb_step *steps, lb_replay_result *result);
 
-/* Tokens in mask `a` but not in mask `b`, and in `b` but not in `a`, of `words` words each. */
-void lb_mask_difference(const uint32_t *a, const uint32_t *b, size_t words, uint64_t *only_a,
-                        uint64_t *only_b);
+/* ---- the judgement ---- */
+
+typedef struct {
+    uint32_t n_steps;            /* masks compared */
+    int32_t outcome;             /* of the matcher, as in lb_replay_result */
+    int32_t reference_outcome;   /* of the reference */
+    bool accepting;              /* both read after the last step */
+    bool reference_accepting;
+    uint64_t forbidden;          /* (step, token) pairs the matcher allows and the reference not */
+    uint64_t missing;            /* pairs only the reference allows, but for narrowed steps */
+    uint32_t forbidden_steps;
+    uint32_t missing_steps;
+    uint32_t narrowed_steps;     /* the matcher allows one token, the reference it and others */
+    uint32_t first_step;         /* of the first forbidden or missing token; UINT32_MAX: none */
+    uint32_t first_token;
+    uint64_t inside_ns;          /* inside llguidance, both matchers */
+    uint64_t wall_ns;
+} lb_judgement;
+
+/* Drive both matchers along `tokens` and compare their masks at every step and after the last.
+ * `words` is the size of the masks. Stops where either rejects a token or fails. */
+void lb_judge(const lb_engine *engine, LlgMatcher *matcher, LlgMatcher *reference,
+              const uint32_t *tokens, uint32_t n, lb_judgement *judgement);

@@ -42,10 +42,6 @@ static void mask_facts(const uint32_t *mask, size_t words, lb_step *step) {
     step->mask_hash = h;
 }
 
-static bool has_token(const uint32_t *mask, size_t words, uint32_t token) {
-    return token / 32 < words && (mask[token / 32] >> (token % 32) & 1);
-}
-
 enum { VALIDATED = 16, FORCED_ROOM = 256 };
 
 void lb_replay(const lb_engine *e, LlgMatcher *m, const uint32_t *tokens, uint32_t n, int op,
@@ -132,15 +128,4 @@ void lb_replay(const lb_engine *e, LlgMatcher *m, const uint32_t *tokens, uint32
     result->n_steps = i;
     result->outcome = outcome;
     result->wall_ns = now_ns() - begin;
-}
-
-void lb_mask_difference(const uint32_t *a, const uint32_t *b, size_t words, uint64_t *only_a,
-                        uint64_t *only_b) {
-    uint64_t in_a = 0, in_b = 0;
-    for (size_t i = 0; i < words; i++) {
-        in_a += (uint64_t)__builtin_popcount(a[i] & ~b[i]);
-        in_b += (uint64_t)__builtin_popcount(b[i] & ~a[i]);
-    }
-    *only_a = in_a;
-    *only_b = in_b;
 }
