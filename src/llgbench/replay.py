@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from llgbench._native import ffi, lib
 from llgbench.engine import INVALID_TOKEN, Matcher, TokenArray, Tokenizer
-from llgbench.errors import LlgbenchError
 
 STEP = np.dtype(
     [
@@ -191,6 +190,8 @@ class Samples:
         warm_mask_ns: masks of later replays after a reset.
         warm_consume_ns: consume_token in the same.
         cached_mask_ns: masks asked for again at the same state.
+        allowed: tokens each mask of the first cold replays allows, one array a text.
+        mask_hash: a hash of each of these masks, one array a text.
     """
 
     compile_ns: list[int] = field(default_factory=list)
@@ -200,6 +201,8 @@ class Samples:
     warm_mask_ns: list[Times] = field(default_factory=list)
     warm_consume_ns: list[Times] = field(default_factory=list)
     cached_mask_ns: list[Times] = field(default_factory=list)
+    allowed: list[Times] = field(default_factory=list)
+    mask_hash: list[Times] = field(default_factory=list)
 
     @property
     def inside_ns(self) -> int:
@@ -242,7 +245,7 @@ def measure(
         cached = _share(rounds.cached, rounds.cold, number)
         order = list(subjects) if number % 2 == 0 else list(reversed(subjects))
         for trace in traces:
-            _one_text(subjects, order, samples, trace, warm, cached)
+            _one_text(subjects, order, samples, trace, warm, cached, facts=number == 0)
     return samples
 
 
@@ -258,14 +261,18 @@ def _one_text(
     trace: TokenArray,
     warm: int,
     cached: int,
+    facts: bool,
 ) -> None:
     matchers: dict[str, Matcher] = {}
     try:
         for name in order:
             subject = subjects[name]
             matcher = matchers[name] = subject.tokenizer.matcher(subject.grammar)
-            done = replay(matcher, trace)
+            done = replay(matcher, trace, facts=facts)
             into = samples[name]
+            if facts:
+                into.allowed.append(done.steps["allowed"].astype(np.uint64))
+                into.mask_hash.append(done.steps["mask_hash"].copy())
             into.compile_ns.append(matcher.compile_ns)
             if len(done.op_ns):
                 into.first_mask_ns.append(int(done.op_ns[0]))
@@ -283,9 +290,6 @@ def _one_text(
                 if matchers[name].reset():
                     done = replay(matchers[name], trace, Op.CACHED)
                     samples[name].cached_mask_ns.append(done.op_ns)
-    except LlgbenchError as error:
-        error.add_note(f"variant {name}")
-        raise
     finally:
         for matcher in matchers.values():
             matcher.close()
