@@ -54,7 +54,7 @@ QUICK_JSON_CASES = ("json-tool-call", "json-nested", "github-workflow", "large-e
 
 QUICK_LEXER_CASES = ("listed", "fstring-greedy", "cpp-templates", "lazy-stop")
 
-CHECKPOINTS = tuple(f"checkpoint@{n}" for n in (16, 64, 65, 256, 1024))
+CHECKPOINTS = tuple(f"checkpoint@{n}" for n in (16, 64, 65, 128, 256))
 
 
 def grid(
