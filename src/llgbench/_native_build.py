@@ -18,7 +18,9 @@ ffibuilder.set_source(
     #include <stdint.h>
     #include "llgbench.h"
     """,
-    sources=[str(_SOURCES / name) for name in ("clock.c", "engine.c", "bridge.c", "replay.c", "judge.c")],
+    sources=[
+        str(_SOURCES / name) for name in ("clock.c", "engine.c", "bridge.c", "replay.c", "judge.c")
+    ],
     include_dirs=[str(_SOURCES)],
     depends=[str(_SOURCES / name) for name in ("llgbench.h", "internal.h")],
     libraries=["dl"],

@@ -177,9 +177,7 @@ def from_files(grammar: Path, texts: Sequence[Path]) -> Case:
     if is_schema:
         _parse_json(source, grammar)
     elif source.lstrip().startswith("%llguidance"):
-        raise CaseError(
-            f"{grammar}: leave the %llguidance line out; a variant's options go there"
-        )
+        raise CaseError(f"{grammar}: leave the %llguidance line out; a variant's options go there")
     return Case(
         name=grammar.stem,
         kind="json_schema" if is_schema else "lark",
@@ -297,7 +295,9 @@ def _text_data(
         case {"text": str(text)}:
             return text.encode()
         case {"pieces": [*pieces]} if parameter is not None and value is not None:
-            return "".join(_piece(piece, parameter["name"], value, where) for piece in pieces).encode()
+            return "".join(
+                _piece(piece, parameter["name"], value, where) for piece in pieces
+            ).encode()
     raise CaseError(f"{where}: needs a file, a text, or (with a parameter) pieces")
 
 

@@ -103,9 +103,7 @@ class Found:
         return {
             "probes": [{**asdict(p), "right": p.right} for p in self.probes],
             "texts": self.text_rows(),
-            "masks": [
-                {**asdict(c), "verdict": v.to_json()} for c, v in self.verdicts
-            ],
+            "masks": [{**asdict(c), "verdict": v.to_json()} for c, v in self.verdicts],
             "unavailable": [{"what": what, "reason": why} for what, why in self.unavailable],
             "unexpected": self.unexpected,
         }
@@ -151,9 +149,7 @@ def _lexers(variants: Sequence[str], found: Found) -> list[str]:
     return lexers
 
 
-def _check_vocab(
-    name: str, variants: Sequence[str], cases: Sequence[Case], found: Found
-) -> None:
+def _check_vocab(name: str, variants: Sequence[str], cases: Sequence[Case], found: Found) -> None:
     try:
         bench = Workbench(name)
     except UnavailableError as error:
@@ -179,9 +175,7 @@ def _check_vocab(
             _check_masks(subject, bench, variants, found)
 
 
-def _check_masks(
-    subject: Case, bench: Workbench, variants: Sequence[str], found: Found
-) -> None:
+def _check_masks(subject: Case, bench: Workbench, variants: Sequence[str], found: Found) -> None:
     try:
         traces = traces_of(subject, bench.vocab)
     except UnavailableError as error:

@@ -72,7 +72,9 @@ def _llama() -> Iterator[Finding]:
     from llama_cpp import llama_cpp as c
 
     info = c.llama_print_system_info().decode().strip().rstrip("|").strip()
-    yield Finding("llama.cpp", "ok", f"llama-cpp-python {provenance.package_version('llama-cpp-python')}")
+    yield Finding(
+        "llama.cpp", "ok", f"llama-cpp-python {provenance.package_version('llama-cpp-python')}"
+    )
     yield Finding("llama.cpp CPU", "ok", info)
     if c.llama_supports_gpu_offload():
         yield Finding("llama.cpp GPU", "ok", "built with GPU offload")

@@ -8,9 +8,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+
+# Exit statuses, the same in every command: something is not as it should be; unusable input.
+EXIT_DIFFERENCE = 1
+EXIT_BAD_INPUT = 2
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Write the table as JSON.")
 
 Row = Mapping[str, Any]
 
