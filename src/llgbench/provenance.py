@@ -91,6 +91,7 @@ def _cpu_model() -> str:
 
 
 def package_version(package: str) -> str | None:
+    """Return an installed package's version, None where it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
