@@ -10,6 +10,7 @@ import click
 import llgbench
 from llgbench import output
 from llgbench.commands.check import check
+from llgbench.commands.compare import compare_command
 from llgbench.commands.doctor import doctor_command
 from llgbench.commands.engine import engine_group
 from llgbench.commands.report import report_command
@@ -41,6 +42,7 @@ for _command in (
     engine_group,
     check,
     run,
+    compare_command,
     report_command,
     doctor_command,
 ):
