@@ -151,14 +151,15 @@ def plan_of(
     variant.get(variant_name)
     chosen = tuple(dict.fromkeys(cases)) or (*QUICK_JSON_CASES, *QUICK_LEXER_CASES, *CHECKPOINTS)
     loaded = [case.load(name) for name in chosen]
+    # A folder is told by its path, and replayed under it.
+    names = tuple(
+        given if "/" in given else c.name for given, c in zip(chosen, loaded, strict=True)
+    )
     for name in vocabs or ("llama-bpe",):
         vocab.open_vocab(name).close()
     return Plan(
         vocabs=tuple(dict.fromkeys(vocabs)) or ("llama-bpe",),
-        # A folder is told by its path, and replayed under its name.
-        cases=tuple(
-            given if "/" in given else c.name for given, c in zip(chosen, loaded, strict=True)
-        ),
+        cases=names,
         variant=variant_name,
         threshold=threshold if threshold is not None else (0.005 if count else 0.02),
         budget_s=budget_s,
@@ -199,10 +200,8 @@ def run(
             where.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RecordError(f"cannot write {where}: {error.strerror}") from None
-        if count:
-            found = _by_count(base, head, plan, say)
-        else:
-            found = compare(base, head, plan, say)
+        decide = _by_count if count else compare
+        found = decide(base, head, plan, say)
     found.self_test = head_spec is None
     _write(found, where)
     return found, where

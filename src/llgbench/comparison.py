@@ -200,6 +200,8 @@ def measured(processes: Iterable[Mapping[str, Any]]) -> Measured:
     found: Measured = {}
     for process in processes:
         for name, case in process["cases"].items():
+            if SIDES[0] not in case:
+                continue  # the masks of another case differ, so none was timed
             base, head = (_metrics(case, side) for side in SIDES)
             for metric in base.keys() & head.keys():
                 pair = base[metric], head[metric]
@@ -246,7 +248,7 @@ def table(
                 medians.append(median or (None, None))
     words = inference.verdicts(estimates, plan.threshold, rate, least)
     return [
-        Row(*key, unit, *median, e, word)
+        Row(*key, unit, median[0], median[1], e, word)
         for key, median, e, word in zip(keys, medians, estimates, words, strict=True)
     ]
 

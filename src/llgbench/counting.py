@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -75,17 +76,21 @@ def count(
             found.ended = "masks differ"
             return found
         cases = tuple(verified["cases"])
-        for seed in range(SEEDS):
-            progress(f"counting on {vocab}, process {seed + 1} of {SEEDS}")
-            job = Job(seed, base, head, vocab, plan.variant, cases, 0, plan.unequal, "count")
-            result, counts = _spawn(job)
-            if seed == 0:
-                found.counters += [{**c, "vocab": vocab} for c in result.get("counters", [])]
+        progress(f"counting on {vocab}: {SEEDS} processes under callgrind")
+        jobs = [
+            Job(seed, base, head, vocab, plan.variant, cases, 0, plan.unequal, "count")
+            for seed in range(SEEDS)
+        ]
+        # Counts do not mind company: as many at once as there are cores.
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            done = list(pool.map(_spawn, jobs))
+        for _, counts in done:
             for case in cases:
                 metrics = [count_metrics(counts[case, side]) for side in SIDES]
                 for metric, value in metrics[0].items():
                     pair = value, metrics[1][metric]
                     pairs.setdefault((case, vocab, metric), []).append(pair)
+        found.counters += [{**c, "vocab": vocab} for c in done[0][0].get("counters", [])]
     # Nothing is looked at before the end, so the whole rate may be spent.
     found.rows = table(pairs, plan, plan.rate, np.random.default_rng(plan.seed), "instructions")
     found.wall_s = time.monotonic() - started
