@@ -115,7 +115,7 @@ def _take(found: Comparison, result: dict[str, Any], vocab: str) -> None:
     if not any(p["vocab"] == vocab for p in found.processes):
         found.steps += sum(c["steps"] for c in result["cases"].values())
         found.differences += [{**d, "vocab": vocab} for d in result["differences"]]
-    if result["cases"]:
+    if result["cases"] and (found.plan.unequal or not result["differences"]):
         found.processes.append(result)
 
 
