@@ -2,27 +2,47 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
 
 import click
 
-from llgbench import output
 from llgbench.errors import InputError
-from llgbench.output import json_option
+from llgbench.output import EXIT_DIFFERENCE, json_option, print_json, quiet_say, say
 
 
 @click.command("report")
 @click.argument("records_given", nargs=-1, type=click.Path(path_type=Path), metavar="[RECORD]...")
 @click.option("--results", type=click.Path(path_type=Path), help="Default: results/.")
+@click.option("--pr", nargs=2, metavar="BASE HEAD", help="Write a pull-request section instead.")
+@click.option("--case", "cases", multiple=True, help="With --pr: as in llgbench compare.")
+@click.option("--vocab", "vocabs", multiple=True, help="With --pr: as in llgbench compare.")
+@click.option("--budget", type=click.FloatRange(5), default=300.0, help="With --pr: seconds.")
+@click.option("--count", is_flag=True, help="With --pr: let instructions decide.")
+@click.option("--output", type=click.Path(path_type=Path), help="With --pr: folder of the files.")
 @json_option
-def report_command(records_given: tuple[Path, ...], results: Path | None, as_json: bool) -> None:
+def report_command(
+    records_given: tuple[Path, ...],
+    results: Path | None,
+    pr: tuple[str, str] | None,
+    cases: tuple[str, ...],
+    vocabs: tuple[str, ...],
+    budget: float,
+    count: bool,
+    output: Path | None,
+    as_json: bool,
+) -> None:
     """Write report.md and its pictures from records (the newest one by default) and ASV results.
 
     \b
     Examples:
       llgbench report
       llgbench report results/records/20261130T010020-15b1dde8a0ce08ba.jsonl
+      llgbench report --pr pypi:1.9.0 pypi:1.9.1
     """
+    if pr is not None:
+        _pull_request(pr, cases, vocabs, budget, count, output, as_json)
     from llgbench import paths, records, report
 
     folder = results or paths.root() / "results"
@@ -34,6 +54,38 @@ def report_command(records_given: tuple[Path, ...], results: Path | None, as_jso
         chosen = [newest]
     read = [records.read(path) for path in chosen]
     if as_json:
-        output.print_json(report.tables(read))
+        print_json(report.tables(read))
         return
     click.echo(report.write(read, folder))
+
+
+def _pull_request(
+    pr: tuple[str, str],
+    cases: tuple[str, ...],
+    vocabs: tuple[str, ...],
+    budget: float,
+    count: bool,
+    folder: Path | None,
+    as_json: bool,
+) -> None:
+    """Compare, write the section and its picture, and exit as ``llgbench compare`` does."""
+    from llgbench import compare, pull_request
+
+    plan = compare.plan_of(cases, vocabs, budget_s=budget, count=count)
+    found, where = compare.run(*pr, plan, folder, count=count, say=quiet_say)
+    picture = None
+    if found.rows:
+        picture = "comparison.png"
+        pull_request.picture(found, where / picture)
+    words = ["llgbench", "compare", *pr, "--budget", f"{budget:g}"]
+    words += [word for name in cases for word in ("--case", name)]
+    words += [word for name in vocabs for word in ("--vocab", name)]
+    text = pull_request.section(found, shlex.join(words + ["--count"] * count), picture)
+    path = where / "section.md"
+    path.write_text(text)
+    if as_json:
+        print_json({**found.to_json(), "section": str(path)})
+    else:
+        click.echo(text)
+    say(f"section and picture: {where}")
+    sys.exit(EXIT_DIFFERENCE if found.failed else 0)
