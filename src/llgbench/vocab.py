@@ -417,7 +417,7 @@ def llama() -> Any:
 
 
 def _last_error() -> str:
-    return str(ffi.string(lib.lb_llama_last_error()).decode(errors="replace")) or "no reason given"
+    return str(ffi.string(lib.lb_llama_first_error()).decode(errors="replace")) or "no reason given"
 
 
 @contextmanager
