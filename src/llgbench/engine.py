@@ -8,6 +8,7 @@ manager, and keeps alive what its handle points to.
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -152,7 +153,9 @@ class _Handle:
         self.close()
 
     def __del__(self) -> None:
-        self.close()
+        # At exit the system takes all back, and what close() needs may be gone already.
+        if sys is not None and not sys.is_finalizing():
+            self.close()
 
 
 class Tokenizer(_Handle):
@@ -226,6 +229,18 @@ class Tokenizer(_Handle):
         return Matcher(self, grammar, kind)
 
 
+def _c_string(grammar: str) -> bytes:
+    """Return a grammar for C; refuse what C would read differently."""
+    try:
+        data = grammar.encode()
+    except UnicodeEncodeError as error:
+        raise GrammarError(f"the grammar is not UTF-8: {error.reason}") from None
+    if b"\0" in data:
+        line = data[: data.index(b"\0")].count(b"\n") + 1
+        raise GrammarError(f"the grammar holds a NUL byte, in line {line}")
+    return data
+
+
 class Matcher(_Handle):
     """A matcher handle: one grammar, one state.
 
@@ -242,7 +257,7 @@ class Matcher(_Handle):
         self._api.constraint_init_set_defaults(init, tokenizer.pointer)
         init.log_buffer_level = 0
         init.log_stderr_level = 0
-        data = ffi.new("char[]", grammar.encode())
+        data = ffi.new("char[]", _c_string(grammar))
         result = ffi.new("LlgMatcher **")
         self.compile_ns = int(
             lib.lb_timed_new_matcher(self._api, init, kind.encode(), data, result)

@@ -107,11 +107,12 @@ def replay(
 
     Args:
         matcher: in the state where the trace begins.
-        tokens: shape (n,), uint32, contiguous.
+        tokens: shape (n,), uint32.
         op: what to time beside consume_token.
         facts: also count the allowed tokens and hash the mask, outside the clocks.
         reset: reset the matcher first; from its error state that ends in RESET_ERROR, no steps.
     """
+    tokens = np.ascontiguousarray(tokens, np.uint32)
     steps = np.zeros(len(tokens), STEP)
     result = ffi.new("lb_replay_result *")
     lib.lb_replay(
@@ -245,7 +246,7 @@ def measure(
     for number in range(rounds.cold):
         warm = _share(rounds.warm, rounds.cold, number)
         cached = _share(rounds.cached, rounds.cold, number)
-        order = list(subjects) if number % 2 == 0 else list(reversed(subjects))
+        order = list(subjects) if number % 2 == 0 else list(subjects)[::-1]
         for trace in traces:
             _one_text(subjects, order, samples, trace, warm, cached, facts=number == 0)
     return samples
