@@ -15,6 +15,7 @@ import sys
 import tarfile
 import tempfile
 import tomllib
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -132,17 +133,20 @@ def _extract(archive: Path, entries: list[VocabEntry]) -> None:
                 if entry is None or source is None:
                     continue
                 part = entry.path.with_suffix(".part")
-                with part.open("wb") as target:
-                    shutil.copyfileobj(source, target)
-                found = file_sha256(part)
-                if found != entry.sha256:
-                    part.unlink()
-                    raise VocabError(
-                        f"{archive.name}: {entry.path.name} has sha256 {found[:12]}…, "
-                        f"recorded is {entry.sha256[:12]}…; nothing was replaced"
-                    )
-                part.replace(entry.path)
-    except (OSError, tarfile.TarError) as error:
+                try:
+                    with part.open("wb") as target:
+                        shutil.copyfileobj(source, target)
+                    found = file_sha256(part)
+                    if found != entry.sha256:
+                        raise VocabError(
+                            f"{archive.name}: {entry.path.name} has sha256 {found[:12]}…, "
+                            f"recorded is {entry.sha256[:12]}…; nothing was replaced"
+                        )
+                    part.replace(entry.path)
+                finally:
+                    part.unlink(missing_ok=True)
+    # A gzip cut short raises EOFError, a damaged one zlib.error: neither is an OSError.
+    except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
         raise VocabError(f"cannot extract the vocabularies: {error}") from None
     if wanted:
         raise VocabError(f"{archive.name} does not hold {', '.join(sorted(wanted))}")
