@@ -87,11 +87,11 @@ def elf_for(machine: int) -> bytes:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"int main(void) { return 0; }\n", "invalid ELF header"),
+        (b"int main(void) { return 0; }\n" * 99, "invalid ELF header"),
         (b"", "too short"),
         (b"\x7fELF", "too short"),
-        (elf_for(0xF3), "cannot open shared object file|wrong ELF|ELF"),  # RISC-V
-        (elf_for(0x14), "ELF"),  # PowerPC
+        (elf_for(0xF3), r"built for another machine \(ELF machine 243\)"),  # RISC-V
+        (elf_for(0x14), r"built for another machine \(ELF machine 20\)"),  # PowerPC
     ],
 )
 def test_a_file_that_is_no_library(tmp_path: Path, content: bytes, why: str) -> None:
@@ -104,10 +104,15 @@ def test_a_file_that_is_no_library(tmp_path: Path, content: bytes, why: str) -> 
     assert "\n" not in str(caught.value)
 
 
-def test_a_truncated_library(wheel: Engine, tmp_path: Path) -> None:
-    path = tmp_path / "half.so"
-    path.write_bytes(wheel.path.read_bytes()[:4096])
-    with pytest.raises(EngineError) as caught:
+@pytest.mark.parametrize("size", [60, 70, 200, 4096, 1_000_000, 7_000_000])
+def test_a_library_cut_short_is_refused_before_it_kills(
+    wheel: Engine, tmp_path: Path, size: int
+) -> None:
+    whole = wheel.path.read_bytes()
+    assert size < len(whole)
+    path = tmp_path / "part.so"
+    path.write_bytes(whole[:size])
+    with pytest.raises(EngineError, match="too short|cut short") as caught:
         engine.load(path)
     assert "\n" not in str(caught.value)
 
@@ -128,11 +133,9 @@ def test_a_library_without_the_functions() -> None:
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    for path in (tmp_path / "x.so", tmp_path, Path("a\0b.so")):
-        with pytest.raises((EngineError, ValueError)):
+    for path in (tmp_path / "x.so", tmp_path, tmp_path / ("x" * 300)):
+        with pytest.raises(EngineError, match="no such library"):
             engine.load(path)
-    with pytest.raises(EngineError, match=r"x\.so: no such library"):
-        engine.load(tmp_path / "x.so")
 
 
 # ---- the fallback ----
@@ -203,7 +206,6 @@ def test_an_end_token_beyond_the_vocabulary_is_refused(wheel: Engine) -> None:
     "grammar",
     [
         "",
-        "start: ",
         'start: "a',
         "start: nowhere",
         'begin: "a"',
@@ -215,8 +217,6 @@ def test_an_end_token_beyond_the_vocabulary_is_refused(wheel: Engine) -> None:
     ],
 )
 def test_a_grammar_that_does_not_compile(byte_tokenizer: Tokenizer, grammar: str) -> None:
-    if grammar == "start: ":
-        pytest.skip("an empty rule is a grammar")
     with pytest.raises(GrammarError) as caught:
         byte_tokenizer.matcher(grammar)
     assert str(caught.value).strip()
@@ -358,7 +358,7 @@ def test_building_and_closing_leaks_nothing(wheel: Engine) -> None:
     def rounds(n: int) -> None:
         for _ in range(n):
             with bridge.byte_tokenizer(wheel) as tokenizer:
-                for grammar in GRAMMARS:
+                for grammar in GRAMMARS[:2]:
                     with tokenizer.matcher(grammar) as matcher:
                         matcher.mask()
                         matcher.clone().close()
@@ -377,7 +377,7 @@ def test_building_and_closing_leaks_nothing(wheel: Engine) -> None:
 def test_what_is_dropped_is_freed(wheel: Engine) -> None:
     def rounds(n: int) -> None:
         for _ in range(n):
-            bridge.byte_tokenizer(wheel).matcher(GRAMMARS[3]).mask()
+            bridge.byte_tokenizer(wheel).matcher(GRAMMARS[0]).mask()
 
     rounds(50)
     gc.collect()

@@ -74,7 +74,7 @@ def test_an_unknown_name_gives_the_nearest() -> None:
 
 
 def test_a_path_to_nothing(tmp_path: Path) -> None:
-    for name in (str(tmp_path / "x.gguf"), "no-such.gguf", str(tmp_path), "a\0b.gguf"):
+    for name in (str(tmp_path / "x.gguf"), "no-such.gguf", str(tmp_path), "a\0b.gguf", "x" * 300 + ".gguf"):
         with pytest.raises(VocabError, match="no such file"):
             vocab.open_vocab(name, ROOT)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import string
 import tomllib
@@ -134,7 +135,8 @@ def load(name: str, root: Path | None = None) -> Case:
     """
     base, at, member = name.partition("@")
     folder = _folder(root) / base
-    if "/" in base or not (folder / "case.toml").is_file():
+    # os.path: a name that no file can have is unknown, not an error of its own.
+    if "/" in base or not os.path.isfile(folder / "case.toml"):
         raise UnknownNameError("case", name, names(root))
     table = _read_toml(folder / "case.toml")
     _check_table(folder / "case.toml", table)

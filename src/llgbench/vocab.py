@@ -404,7 +404,7 @@ def open_vocab(name: str, root: Path | None = None) -> Vocab:
     if entry is None:
         path = Path(name)
         if path.suffix == ".gguf" or os.sep in name:
-            if not path.is_file():
+            if not os.path.isfile(path):
                 raise VocabError(f"{path}: no such file")
             return Vocab(path.stem, path, file_sha256(path))
         raise UnknownNameError("vocab", name, entries)
