@@ -88,7 +88,7 @@ def test_every_committed_case_is_in_the_readme() -> None:
 
 
 def test_names() -> None:
-    assert NAMES == list(dict.fromkeys(NAMES))
+    assert list(dict.fromkeys(NAMES)) == NAMES
     assert {"listed", "json-tool-call", "checkpoint@16", "checkpoint@16384"} <= set(NAMES)
     assert "checkpoint" not in NAMES
 

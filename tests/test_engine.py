@@ -112,7 +112,7 @@ def test_a_library_cut_short_is_refused_before_it_kills(
     assert size < len(whole)
     path = tmp_path / "part.so"
     path.write_bytes(whole[:size])
-    with pytest.raises(EngineError, match="too short|cut short") as caught:
+    with pytest.raises(EngineError, match=r"too short|cut short") as caught:
         engine.load(path)
     assert "\n" not in str(caught.value)
 
@@ -213,7 +213,7 @@ def test_an_end_token_beyond_the_vocabulary_is_refused(wheel: Engine) -> None:
         'start: %json {"type": 5}',
         'start: %json {"type": "no-such-type"}',
         'start: %json {"not": {"type": "string"}}',
-        "%llguidance {broken\nstart: \"a\"",
+        '%llguidance {broken\nstart: "a"',
     ],
 )
 def test_a_grammar_that_does_not_compile(byte_tokenizer: Tokenizer, grammar: str) -> None:

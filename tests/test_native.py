@@ -1,15 +1,15 @@
 from __future__ import annotations
 
-from typing import Any
+import ctypes
 
 import numpy as np
 import pytest
 from conftest import Lab
 from hypothesis import given
 from hypothesis import strategies as st
+from llgbench._native import ffi, lib
 
 from llgbench import bridge, replay
-from llgbench._native import ffi, lib
 from llgbench.engine import Engine
 from llgbench.variant import get
 from llgbench.vocab import Vocab
@@ -17,7 +17,7 @@ from llgbench.vocab import Vocab
 GUARD = 0xDEADBEEF
 
 
-def tokenize(context: Any, data: bytes, room: int) -> tuple[int, list[int]]:
+def tokenize(context: object, data: bytes, room: int) -> tuple[int, list[int]]:
     """Call the native tokenize_fn with room for so many tokens; the room after it stays as is."""
     out = ffi.new("uint32_t[]", [GUARD] * (room + 4))
     n = lib.lb_tokenize(context, ffi.from_buffer("uint8_t[]", data), len(data), out, room)
@@ -67,7 +67,7 @@ def test_a_token_table_is_what_llama_cpp_says(lab: Lab, source: str) -> None:
     table = vocab.table("detokenize" if source == "detokenize" else "token_to_piece")
     handle = c.llama_model_get_vocab(vocab.pointer)
     room = 1024
-    buffer = c.ctypes.create_string_buffer(room)
+    buffer = ctypes.create_string_buffer(room)
 
     def ask(token: int, special: bool) -> bytes:
         if source == "detokenize":
@@ -98,9 +98,7 @@ def test_a_token_table_is_whole(every_vocab: Vocab) -> None:
 
 @pytest.mark.parametrize("variant", ["baseline", "sentinel"])
 @given(text=st.text(min_size=1, max_size=40), room=st.integers(0, 60))
-def test_tokenize_says_how_much_room_it_needs(
-    lab: Lab, variant: str, text: str, room: int
-) -> None:
+def test_tokenize_says_how_much_room_it_needs(lab: Lab, variant: str, text: str, room: int) -> None:
     context = bridge._context(lab.vocab("llama-spm"), get(variant))
     data = text.encode()
     needed, whole = tokenize(context, data, len(data) + 8)

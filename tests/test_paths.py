@@ -23,18 +23,14 @@ def test_the_variable_names_the_root(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert paths.root() == here
 
 
-def test_a_variable_that_names_no_checkout(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_variable_that_names_no_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("LLGBENCH_ROOT", str(tmp_path))
     monkeypatch.chdir(ROOT)
     with pytest.raises(InputError, match="is no llgbench checkout"):
         paths.root()
 
 
-def test_a_parent_of_the_working_directory(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_parent_of_the_working_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("LLGBENCH_ROOT")
     here = checkout(tmp_path / "a")
     deep = here / "x" / "y"

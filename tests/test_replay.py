@@ -8,9 +8,9 @@ import pytest
 from conftest import ROOT, Lab
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from llgbench._native import lib
 
 from llgbench import case
-from llgbench._native import lib
 from llgbench.engine import INVALID_TOKEN, Engine, Matcher, Tokenizer
 from llgbench.errors import GrammarError
 from llgbench.replay import End, Op, Rounds, Samples, Subject, measure, replay, with_end
@@ -234,9 +234,7 @@ def test_every_operation_leaves_the_state_of_a_mask(
 
 
 @given(text=st.text("abcx", max_size=12), cut=st.integers(0, 12))
-def test_a_replay_may_come_in_two_parts(
-    byte_tokenizer: Tokenizer, text: str, cut: int
-) -> None:
+def test_a_replay_may_come_in_two_parts(byte_tokenizer: Tokenizer, text: str, cut: int) -> None:
     tokens = ids(text.encode())
     with byte_tokenizer.matcher(OPEN) as one, byte_tokenizer.matcher(OPEN) as two:
         whole = replay(one, tokens, facts=True)

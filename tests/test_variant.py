@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from llgbench import variant
@@ -20,7 +22,7 @@ def test_the_names() -> None:
 
 def test_each_adds_one_thing_to_the_one_before() -> None:
     chain = [variant.get(name) for name in variant.DEFAULT_VARIANTS]
-    for before, after in zip(chain, chain[1:], strict=False):
+    for before, after in pairwise(chain):
         a, b = vars(before), vars(after)
         changed = {key for key in a if a[key] != b[key]} - {"name", "summary"}
         assert len(changed) == 1, (before.name, after.name, changed)

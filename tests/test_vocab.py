@@ -74,7 +74,13 @@ def test_an_unknown_name_gives_the_nearest() -> None:
 
 
 def test_a_path_to_nothing(tmp_path: Path) -> None:
-    for name in (str(tmp_path / "x.gguf"), "no-such.gguf", str(tmp_path), "a\0b.gguf", "x" * 300 + ".gguf"):
+    for name in (
+        str(tmp_path / "x.gguf"),
+        "no-such.gguf",
+        str(tmp_path),
+        "a\0b.gguf",
+        "x" * 300 + ".gguf",
+    ):
         with pytest.raises(VocabError, match="no such file"):
             vocab.open_vocab(name, ROOT)
 
@@ -96,20 +102,16 @@ def test_one_altered_byte_is_refused_by_name(
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("at", [0, 4, 8, 16, 24, 30, 100, 5000, 300_000])
+@pytest.mark.parametrize("at", [0, 4, 8, 16, 24, 30, 100, 5000])
 def test_an_altered_byte_in_the_structure_is_refused_by_path(
     small: Path, at: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     data = bytearray(gguf(small).read_bytes())
     data[at] ^= 0xFF
     gguf(small).write_bytes(data)
-    try:
-        vocab.open_vocab(str(gguf(small)), small).close()
-    except VocabError as error:
-        assert "\n" not in str(error)
-        assert "llama.cpp does not load it" in str(error)
-    else:  # inside a token's text llama.cpp cannot know
-        assert at == 300_000
+    with pytest.raises(VocabError, match=r"llama\.cpp does not load it") as caught:
+        vocab.open_vocab(str(gguf(small)), small)
+    assert "\n" not in str(caught.value)
     assert capfd.readouterr() == ("", "")
 
 
@@ -240,14 +242,9 @@ def test_special_tokens_in_a_text_are_spelled_out(lab: Lab, name: str, text: str
 
 @pytest.mark.parametrize("name", ["llama-spm", "llama-bpe"])
 @given(data=st.binary(max_size=40))
-def test_bytes_that_are_no_utf8_are_spelled_or_refused(lab: Lab, name: str, data: bytes) -> None:
+def test_bytes_that_are_no_utf8_are_spelled_too(lab: Lab, name: str, data: bytes) -> None:
     opened = lab.vocab(name)
-    try:
-        tokens = opened.trace(data)
-    except UnavailableError as error:
-        assert "no token for byte" in str(error)
-    else:
-        assert opened.spell(tokens) == data
+    assert opened.spell(opened.trace(data)) == data
 
 
 # ---- the handle ----
