@@ -104,6 +104,15 @@ def release(request: pytest.FixtureRequest, _surroundings: None) -> Engine:
 
 
 @pytest.fixture(scope="session")
+def old_release(_surroundings: None) -> Engine:
+    """Return one other release, for what is no question of which."""
+    try:
+        return registry.get("pypi:1.9.0")
+    except LlgbenchError as error:
+        pytest.skip(f"llguidance 1.9.0 cannot be fetched: {error}")
+
+
+@pytest.fixture(scope="session")
 def maskbench() -> Path:
     """A folder of MaskBench files; they are not part of this repository."""
     folder = Path(

@@ -252,7 +252,7 @@ def test_a_malformed_family(tmp_path: Path, what: str) -> None:
         (None, None, "needs one of schema.json and grammar.lark"),
         (b'start: "caf\xe9"', None, "grammar.lark: not UTF-8 at byte 11"),
         (None, "{broken", "schema.json: Expecting property name"),
-        (None, "[" * 100_000, "schema.json: maximum recursion depth"),
+        (None, "[" * 100_000, "schema.json: .*(recursion|overflow)"),
     ],
 )
 def test_a_grammar_file_that_is_wrong(

@@ -145,8 +145,10 @@ def test_the_forced_mask_on_llama_bpe(lab: Lab, wheel: Engine, variant: str) -> 
 
 
 def test_exact_bytes_are_right_on_every_vocab(every_vocab: Vocab, wheel: Engine) -> None:
-    # On a byte-exact tokenizer the other variants are built in the very same way.
-    names = ["greedy_tokenize"] if every_vocab.is_byte_exact else STOCK[1:]
+    # On a byte-exact tokenizer the other variants are built in the very same way; a vocabulary of
+    # 250,000 tokens takes seconds a tokenizer.
+    one = every_vocab.is_byte_exact or every_vocab.n_tokens > 100_000
+    names = ["greedy_tokenize"] if one else STOCK[1:]
     for name in names:
         with bridge.build(wheel, every_vocab, get(name)) as tokenizer:
             found = checks.probes(every_vocab, get(name), tokenizer, wheel)

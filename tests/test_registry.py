@@ -158,25 +158,25 @@ def test_a_version_that_is_none(version: str) -> None:
         registry.get(f"pypi:{version}")
 
 
-def test_a_release_that_does_not_exist(release: Engine, cache: Path) -> None:
-    """With `release`, so that a package index that cannot be reached skips this."""
+def test_a_release_that_does_not_exist(old_release: Engine, cache: Path) -> None:
+    """With `old_release`, so that a package index that cannot be reached skips this."""
     with pytest.raises(EngineError, match=r"no wheel of llguidance 9999\.0") as caught:
         registry.get("pypi:9999.0")
     assert "\n" not in str(caught.value)
     assert not cache.exists()
 
 
-def test_a_fetched_release_is_kept(release: Engine, cache: Path) -> None:
-    folder = cache / "releases" / release.release
+def test_a_fetched_release_is_kept(old_release: Engine, cache: Path) -> None:
+    folder = cache / "releases" / old_release.release
     folder.mkdir(parents=True)
-    shutil.copy(release.path, folder)
+    shutil.copy(old_release.path, folder)
     # pip would have to be asked for it: it is in the cache, so it is not
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "executable", "/nonexistent")
-        assert registry.fetch_release(release.release) == folder / release.path.name
+        patch.setattr(sys, "executable", str(cache / "no-python"))
+        assert registry.fetch_release(old_release.release) == folder / old_release.path.name
     lines: list[str] = []
-    entry = registry.add("old", f"pypi:{release.release}", lines.append)
-    assert lines == [f"fetching llguidance {release.release}"]
-    assert entry.spec == f"pypi:{release.release}"
+    entry = registry.add("old", f"pypi:{old_release.release}", lines.append)
+    assert lines == [f"fetching llguidance {old_release.release}"]
+    assert entry.spec == f"pypi:{old_release.release}"
     table = json.loads((cache / "engines" / "old.json").read_text())
-    assert table == {"spec": entry.spec, "path": str(folder / release.path.name)}
+    assert table == {"spec": entry.spec, "path": str(folder / old_release.path.name)}

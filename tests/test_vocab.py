@@ -193,9 +193,9 @@ def test_extract_brings_the_right_file(small: Path, tmp_path: Path) -> None:
     vocab.open_vocab("llama-spm", small).close()
 
 
-def test_a_distribution_that_does_not_exist() -> None:
+def test_a_distribution_that_does_not_exist(tmp_path: Path) -> None:
     with pytest.raises(VocabError, match=r"pip cannot download \./no-such-package"):
-        vocab._download("./no-such-package==1", Path("/nonexistent"))
+        vocab._download("./no-such-package==1", tmp_path)
 
 
 # ---- traces ----
