@@ -67,22 +67,23 @@ class Replay:
     @property
     def op_ns(self) -> Times:
         """Times of the operation, of the steps in which it ran; shape (≤ steps,), uint64."""
-        times: Times = self.steps["op_ns"][self.steps["flags"] & lib.LB_STEP_TIMED != 0]
-        return times
+        return np.asarray(
+            self.steps["op_ns"][self.steps["flags"] & lib.LB_STEP_TIMED != 0], np.uint64
+        )
 
     @property
     def consume_ns(self) -> Times:
         """Times of consume_token, of the steps that consumed; shape (≤ steps,), uint64."""
-        times: Times = self.steps["consume_ns"][self.steps["flags"] & lib.LB_STEP_CONSUMED != 0]
-        return times
+        return np.asarray(
+            self.steps["consume_ns"][self.steps["flags"] & lib.LB_STEP_CONSUMED != 0], np.uint64
+        )
 
     @property
     def tbm_ns(self) -> Times:
         """Mask + consume of the steps that did both: the field's time between masks."""
         both = lib.LB_STEP_TIMED | lib.LB_STEP_CONSUMED
         done = self.steps[self.steps["flags"] & both == both]
-        times: Times = done["op_ns"] + done["consume_ns"]
-        return times
+        return np.asarray(done["op_ns"] + done["consume_ns"], np.uint64)
 
     @property
     def consumed(self) -> int:
