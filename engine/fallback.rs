@@ -77,7 +77,8 @@ struct Reading {
     lexeme_from: usize,
     /// The newest boundary of the current lexeme; none while `top` itself accepts.
     boundary: Option<Boundary>,
-    /// Bytes that a stop lexeme, which has just matched, would give back; nothing may follow.
+    /// Bytes that a stop lexeme, which has just matched, gives back; where there are any, and in a
+    /// reading that is dead, nothing can follow.
     hidden: usize,
 }
 
@@ -97,7 +98,10 @@ impl Reading {
             lexer_state: StateID::DEAD,
             byte: None,
         };
-        Self::of(top, usize::MAX, None)
+        Reading {
+            hidden: usize::MAX,
+            ..Self::of(top, usize::MAX, None)
+        }
     }
 }
 
