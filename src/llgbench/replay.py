@@ -67,19 +67,23 @@ class Replay:
     @property
     def op_ns(self) -> Times:
         """Times of the operation, of the steps in which it ran; shape (≤ steps,), uint64."""
-        return self.steps["op_ns"][self.steps["flags"] & lib.LB_STEP_TIMED != 0]
+        return np.asarray(
+            self.steps["op_ns"][self.steps["flags"] & lib.LB_STEP_TIMED != 0], np.uint64
+        )
 
     @property
     def consume_ns(self) -> Times:
         """Times of consume_token, of the steps that consumed; shape (≤ steps,), uint64."""
-        return self.steps["consume_ns"][self.steps["flags"] & lib.LB_STEP_CONSUMED != 0]
+        return np.asarray(
+            self.steps["consume_ns"][self.steps["flags"] & lib.LB_STEP_CONSUMED != 0], np.uint64
+        )
 
     @property
     def tbm_ns(self) -> Times:
         """Mask + consume of the steps that did both: the field's time between masks."""
         both = lib.LB_STEP_TIMED | lib.LB_STEP_CONSUMED
         done = self.steps[self.steps["flags"] & both == both]
-        return done["op_ns"] + done["consume_ns"]
+        return np.asarray(done["op_ns"] + done["consume_ns"], np.uint64)
 
     @property
     def consumed(self) -> int:
@@ -245,7 +249,7 @@ def measure(
     for number in range(rounds.cold):
         warm = _share(rounds.warm, rounds.cold, number)
         cached = _share(rounds.cached, rounds.cold, number)
-        order = list(subjects) if number % 2 == 0 else list(reversed(subjects))
+        order = list(subjects) if number % 2 == 0 else list(subjects)[::-1]
         for trace in traces:
             _one_text(subjects, order, samples, trace, warm, cached, facts=number == 0)
     return samples

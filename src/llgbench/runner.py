@@ -145,11 +145,12 @@ def run(
     tally: Tally,
     cases: Mapping[str, Case] | None = None,
     progress: Callable[[str], None] = lambda _: None,
+    *,
+    strict: bool = False,
 ) -> Iterator[Entry]:
     """Judge and measure configurations; yield each as it is done.
 
-    What cannot run is yielded too, with its reason. A grammar that does not compile is the user's
-    to mend where it is the only one, and a reason among many.
+    What cannot run is yielded too, with its reason.
 
     Args:
         configurations: in any order; they run vocab by vocab.
@@ -157,6 +158,11 @@ def run(
         tally: told where the time goes.
         cases: cases that are not under grammars/, by name.
         progress: called with a line before each group.
+        strict: raise where a grammar does not compile, for grammars the user named.
+
+    Raises:
+        UnknownNameError: a vocab, case, variant or engine has no such name.
+        GrammarError: with ``strict``; the message has the grammar's file and llguidance's words.
     """
     ordered = sorted(configurations, key=lambda c: c.vocab)  # stable: the rest keeps its order
     for vocab_name, of_vocab in groupby(ordered, key=lambda c: c.vocab):
@@ -169,12 +175,13 @@ def run(
             for case_name, group in groupby(of_vocab, key=lambda c: c.case):
                 progress(f"{case_name} on {vocab_name}")
                 subject = (cases or {}).get(case_name) or case.load(case_name)
-                yield from _run_group(list(group), subject, bench, rounds, tally)
+                yield from _run_group(list(group), subject, bench, rounds, tally, strict)
 
 
 def _run_group(
-    group: Iterable[Configuration], subject: Case, bench: Workbench, rounds: Rounds, tally: Tally
-) -> Iterator[Entry]:
+    group: Iterable[Configuration], subject: Case, bench: Workbench, rounds: Rounds, tally: Tally,
+    strict: bool,
+) -> Iterator[Entry]:  # fmt: skip
     try:
         traces = traces_of(subject, bench.vocab)
     except UnavailableError as error:
@@ -192,7 +199,9 @@ def _run_group(
         except UnavailableError as error:
             yield Entry(configuration, unavailable=str(error))
         except GrammarError as error:
-            yield Entry(configuration, unavailable=f"does not compile: {_first_line(error)}")
+            if strict:
+                raise GrammarError(f"{subject.path}: {_one_line(error)}") from None
+            yield Entry(configuration, unavailable=f"does not compile: {_one_line(error)}")
         else:
             ready.append(item)
             tally.inside_ns += verdicts[str(configuration)].inside_ns
@@ -259,5 +268,6 @@ def wrong_tokens(vocab: Vocab, variant: Variant) -> int:
     return 0 if variant.token_bytes == "token_to_piece" else checks.token_bytes(vocab).differing
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]
+def _one_line(error: Exception, limit: int = 300) -> str:
+    line = " ".join(str(error).split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
