@@ -129,9 +129,10 @@ class View:
             why = next((e.unavailable for e in self.entries.values()), None)
             reason = f" (not available: {why})" if why else ""
             raise RecordError(f"{record.path}: nothing was measured{reason}; run: llgbench run")
-        # An unavailable entry has no facts; its case has them from where it could run.
-        self._tags = {e.configuration.case: e.facts.get("tags", []) for e in self.measured}
-        self._values = {e.configuration.case: e.facts.get("value") for e in self.measured}
+        # Where a vocab was not there, its entries know nothing of their cases; others may.
+        known = [e for e in self.entries.values() if e.facts]
+        self._tags = {e.configuration.case: e.facts.get("tags", []) for e in known}
+        self._values = {e.configuration.case: e.facts.get("value") for e in known}
         self._by_place: dict[tuple[str, str, Column], Entry] = {
             (c.case, c.vocab, Column(c.variant, c.engine)): entry
             for c, entry in self.entries.items()

@@ -40,7 +40,7 @@ class Entry:
         engine: name, release and sha256 of the engine it ran on; empty where unavailable.
         verdict: as Verdict.to_json writes it; empty where unavailable.
         samples: raw times by name, one array a replay, nanoseconds, uint64.
-        facts: what does not depend on the clock, by name.
+        facts: what does not depend on the clock, by name; where unavailable, the case's alone.
         unavailable: why it was not measured; None where it was.
     """
 
@@ -139,6 +139,8 @@ class Writer:
         }
         if entry.unavailable is not None:
             line["unavailable"] = entry.unavailable
+            if entry.facts:
+                line["facts"] = dict(entry.facts)
         else:
             line["engine"] = dict(entry.engine)
             line["verdict"] = dict(entry.verdict)
@@ -242,7 +244,9 @@ def unpack(packed: Mapping[str, Any]) -> Arrays:
 def _entry(content: Mapping[str, Any]) -> Entry:
     configuration = Configuration(*content["configuration"])
     if "unavailable" in content:
-        return Entry(configuration, unavailable=content["unavailable"])
+        return Entry(
+            configuration, facts=content.get("facts", {}), unavailable=content["unavailable"]
+        )
     return Entry(
         configuration,
         engine=content["engine"],

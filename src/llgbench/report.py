@@ -160,8 +160,9 @@ def _pooled_table(
         for f in map(_clean, here.to_dict("records"))
     }
     several = len({kind for kind, _ in measures}) > 1
+    verdicts = {column: _verdicts(view, vocab, group, column) for column in view.columns}
     rows = [
-        ("verdict", *(_verdicts(view, vocab, group, column) for column in view.columns)),
+        ("verdict", *verdicts.values()),
         ("ratio over", *(_ratio_over(view, vocab, group, column) for column in view.columns)),
     ]
     data = []
@@ -180,7 +181,7 @@ def _pooled_table(
         title=f"{vocab}: {_plural(n, group)}, {what}, µs",
         headers=("", *(column.label for column in view.columns)),
         rows=tuple(rows),
-        data=tuple({**f, "verdict": _verdicts(view, vocab, group, _column(f))} for f in data),
+        data=tuple({**f, "verdict": verdicts[_column(f)]} for f in data),
     )
 
 
@@ -307,26 +308,28 @@ def _family_table(view: View, family: str, vocab: str) -> Table:
 
 def _unavailable_table(view: View) -> list[Table]:
     """Return what could not be measured, one row a reason; no table where all could."""
-    by_reason: dict[tuple[Column, str], list[str]] = {}
+    columns: dict[tuple[str, str], list[str]] = {}
     data = []
     for c, entry in view.entries.items():
         if entry.unavailable is None:
             continue
-        by_reason.setdefault((Column(c.variant, c.engine), entry.unavailable), []).append(
-            f"{c.case} on {c.vocab}"
-        )
+        key = (f"{c.case} on {c.vocab}", entry.unavailable)
+        columns.setdefault(key, []).append(Column(c.variant, c.engine).label)
         data.append({**vars(c), "reason": entry.unavailable})
-    if not by_reason:
+    if not columns:
         return []
+    places: dict[tuple[str, str], list[str]] = {}
+    for (place, reason), labels in columns.items():
+        places.setdefault((", ".join(labels), reason), []).append(place)
     rows = tuple(
-        (column.label, str(len(places)), _some(places), reason)
-        for (column, reason), places in by_reason.items()
+        (labels, str(len(where)), _some(where), reason)
+        for (labels, reason), where in places.items()
     )
     return [
         Table(
             name="unavailable",
             title="Not available",
-            headers=("variant", "how many", "where", "reason"),
+            headers=("variants", "cases", "which", "reason"),
             rows=rows,
             data=tuple(data),
             left=4,
