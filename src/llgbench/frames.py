@@ -18,7 +18,7 @@ import pandas as pd
 
 from llgbench import stats
 from llgbench.errors import RecordError
-from llgbench.records import Arrays, Entry, Record
+from llgbench.records import Arrays, Entry, Record, by_round
 from llgbench.variant import VARIANTS
 
 Kind = Literal["cold", "warm", "cached"]
@@ -374,8 +374,7 @@ class _Compared:
             a, b = [x for x, _ in cut], [y for _, y in cut]
             own += a
             base += b
-            n = n_rounds(entry)
-            rounds.append(list(zip(by_round(entry, a, n), by_round(entry, b, n), strict=True)))
+            rounds.append(list(zip(by_round(entry, a), by_round(entry, b), strict=True)))
         self._whole = (_pool(own), _pool(base))
         n = min(map(len, rounds), default=0)
         self._rounds = [
@@ -393,25 +392,6 @@ class _Compared:
         return Ratio(whole, confirmed=len(agree) >= MIN_ROUNDS and all(agree))
 
 
-def n_rounds(entry: Entry) -> int:
-    """Return how many cold rounds an entry has: each replays every text once."""
-    texts = len(entry.facts.get("texts", []))
-    n = len(entry.samples.get("cold_mask", []))
-    return n // texts if texts and n % texts == 0 else 1
-
-
-def by_round(entry: Entry, arrays: Arrays, rounds: int) -> list[Arrays]:
-    """Return an entry's replays round by round; all in one where rounds replay unequally often.
-
-    The runner goes round by round, and replays every text in each.
-    """
-    texts = len(entry.facts.get("texts", []))
-    if rounds < 2 or not arrays or len(arrays) % (rounds * texts):
-        return [arrays]
-    size = len(arrays) // rounds
-    return [arrays[start : start + size] for start in range(0, len(arrays), size)]
-
-
 def _divide(own: npt.NDArray[np.uint64], base: npt.NDArray[np.uint64], name: str) -> float | None:
     a, b = statistic(own, name), statistic(base, name)
     return a / b if a is not None and b else None
@@ -420,3 +400,8 @@ def _divide(own: npt.NDArray[np.uint64], base: npt.NDArray[np.uint64], name: str
 def _pool(arrays: Iterable[npt.NDArray[np.uint64]]) -> npt.NDArray[np.uint64]:
     """Pool and sort: the percentiles that follow are then quick, and the order never matters."""
     return np.sort(stats.pool(arrays))
+
+
+def plural(n: int, what: str) -> str:
+    """Return ``1 JSON case`` for (1, ``JSON cases``)."""
+    return f"{n} {what.removesuffix('s') if n == 1 else what}"

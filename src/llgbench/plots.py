@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
 from llgbench.errors import RecordError
-from llgbench.frames import Column, View, families, family_points, label
+from llgbench.frames import Column, View, families, family_points, label, plural
 from llgbench.records import Record
 from llgbench.stats import MIN_ABOVE
 
@@ -78,7 +78,7 @@ def tails(record: Record, path: Path) -> Path | None:
     figure, axes = _grid(len(panels), "Cold TBM by percentile; dashed: masks are wrong")
     for ax, (vocab, name, cases) in zip(axes, panels, strict=True):
         _tail_panel(ax, view, vocab, cases)
-        ax.set_title(f"{vocab}: {len(cases)} {name}", fontsize=10)
+        ax.set_title(f"{vocab}: {plural(len(cases), name)}", fontsize=10)
         ax.set_xlabel("percentile")
     return _save(figure, path)
 
@@ -105,8 +105,13 @@ def checkpoints(record: Record, path: Path) -> Path | None:
 
 
 def _pools(view: View, vocab: str) -> list[tuple[str, list[str]]]:
+    """Return the sets of cases measured on a vocab, each with its cases."""
+    measured = {e.configuration.case for e in view.measured if e.configuration.vocab == vocab}
     groups = [(group, view.cases(vocab, group)) for group in view.groups(vocab)]
-    return groups or [("cases", view.cases(vocab))]
+    return [
+        (name, [case for case in cases if case in measured])
+        for name, cases in groups or [("cases", view.cases(vocab))]
+    ]
 
 
 def _cold_tbm(
