@@ -54,12 +54,12 @@ def read_asv(folder: Path) -> list[AsvValue]:
     found: list[AsvValue] = []
     for machine in sorted(path.parent for path in folder.glob("*/machine.json")):
         files = [
-            (path, _load(path)) for path in sorted(machine.glob("*.json"))
+            (path, _load_results(path)) for path in sorted(machine.glob("*.json"))
             if path.name != "machine.json"
         ]  # fmt: skip
         if not files:
             continue
-        newest = max((d.get("date", 0), d.get("commit_hash", "")) for _, d in files)[1]
+        newest = max((d.get("date", 0), d["commit_hash"]) for _, d in files)[1]
         for path, content in files:
             if content.get("commit_hash") == newest:
                 try:
@@ -121,4 +121,11 @@ def _load(path: Path) -> dict[str, Any]:
             f"{path}: version {content.get('version')} of ASV's files, this llgbench reads "
             f"{_VERSION}; run: asv update"
         )
+    return content
+
+
+def _load_results(path: Path) -> dict[str, Any]:
+    content = _load(path)
+    if not isinstance(content.get("commit_hash"), str):
+        raise RecordError(f"{path}: no result file of ASV (it names no commit)")
     return content

@@ -338,16 +338,17 @@ def asv_tables(values: Sequence[AsvValue]) -> list[Table]:
 
 def with_unit(value: float | None, unit: str) -> str:
     """Return a value of ASV as text; empty where there is none."""
+    if value is None:
+        return ""
     match value, unit:
-        case None, _:
-            return ""
         case seconds, "seconds":
             return f"{number(seconds * 1e6)} µs"
         case ns, "ns" | "nanoseconds":
             return f"{number(ns / 1e3)} µs"
         case size, "bytes":
             return f"{number(size / 2**20)} MiB"
-    return f"{number(value)} {unit}".rstrip()
+    shown = f"{value:,.0f}" if float(value).is_integer() else number(value)  # a count is whole
+    return f"{shown} {unit}".rstrip()
 
 
 # ---- cells -------------------------------------------------------------------------------------
