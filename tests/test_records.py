@@ -164,6 +164,12 @@ def test_no_records_no_latest(tmp_path: Path) -> None:
     assert list(records.read_all(tmp_path)) == []
 
 
+def test_a_run_that_has_just_begun_is_not_the_latest(tmp_path: Path) -> None:
+    first = record(tmp_path, *THREE)
+    record(tmp_path, complete=False)
+    assert records.latest(tmp_path) == first.path
+
+
 def test_fingerprint_is_of_the_content() -> None:
     assert records.fingerprint({"a": 1, "b": 2}) == records.fingerprint({"b": 2, "a": 1})
     assert records.fingerprint({"a": 1}) != records.fingerprint({"a": 2})

@@ -230,8 +230,11 @@ def read_all(folder: Path) -> Iterator[Record]:
 
 
 def latest(folder: Path) -> Path | None:
-    """Return the newest record of a folder, None where there is none."""
-    return max(folder.glob("*.jsonl"), key=_age, default=None)
+    """Return the newest record of a folder that holds a configuration, None where none does."""
+    for path in sorted(folder.glob("*.jsonl"), key=_age, reverse=True):
+        if path.read_bytes().count(b"\n") > 1:  # a run that has just begun is no result yet
+            return path
+    return None
 
 
 def pack(arrays: Sequence[npt.NDArray[np.uint64]]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ Times are shown in microseconds. What is pooled and compared is decided in frame
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,11 @@ _NAMES: dict[Measure, str] = {
     "consume": "consume",
 }
 _HEADLINE: tuple[tuple[Kind, Measure], ...] = (("cold", "tbm"), ("cold", "ttfm"))
+
+_MISSING = {
+    "n/a": "n/a, the benchmark does not apply or its sample does not carry the percentile",
+    "failed": "failed; asv run --show-stderr says why",
+}
 
 RULES = (
     "µs. TBM is mask + consume of one step, TTFM is compile + first mask. All times here are cold, "
@@ -315,22 +321,29 @@ def _some(places: Sequence[str], n: int = 3) -> str:
 
 
 def asv_tables(values: Sequence[AsvValue]) -> list[Table]:
-    """Return a table for each machine and commit that ASV has values of."""
+    """Return a table for each machine and commit that ASV has values of.
+
+    What has no value is in the table's data and counted in a note, but has no row.
+    """
     found = []
     for machine, commit in dict.fromkeys((v.machine, v.commit) for v in values):
         here = [v for v in values if (v.machine, v.commit) == (machine, commit)]
-        rows = [
-            (v.benchmark, " | ".join(v.parameters), with_unit(v.value, v.unit) or v.missing)
-            for v in here
-        ]
+        missing = Counter(v.missing for v in here if v.missing)
         found.append(
             Table(
                 name="asv",
                 title=f"ASV: {machine}, commit {commit[:12]}",
                 headers=("benchmark", "parameters", "value"),
-                rows=tuple(rows),
+                rows=tuple(
+                    (v.benchmark, " | ".join(v.parameters), with_unit(v.value, v.unit))
+                    for v in here
+                    if not v.missing
+                ),
                 data=tuple({**vars(v), "parameters": list(v.parameters)} for v in here),
                 left=2,
+                notes=tuple(
+                    f"{plural(n, 'values')} more: {_MISSING[why]}" for why, n in missing.items()
+                ),
             )
         )
     return found
