@@ -183,9 +183,10 @@ def _family_panel(ax: Axes, view: View, vocab: str, family: str) -> None:
     ax.set_xscale("log", base=2)
     ax.set_yscale("log")
     ticks = _apart(ns)
-    ax.set_xticks(ticks, [str(n) for n in ticks], rotation=45 if len(ticks) > 8 else 0)
+    slanted = len(ticks) > 8
+    ax.set_xticks(ticks, [str(n) for n in ticks], rotation=45 if slanted else 0)
     ax.xaxis.set_minor_locator(NullLocator())
-    _finish(ax)
+    _finish(ax, below=0.28 if slanted else 0.15)
 
 
 def _not_available(ax: Axes, column: Column) -> None:
@@ -218,7 +219,7 @@ def _xy(points: Sequence[tuple[int, float]]) -> tuple[list[int], list[float]]:
 
 def _style(view: View, index: int, *, dashed: bool) -> dict[str, Any]:
     # The first is the widest and lowest, so that a line that lies upon it leaves its rim visible.
-    width = 1.2 + 0.9 * (len(view.columns) - 1 - index)
+    width = 1.3 + min(0.9 * (len(view.columns) - 1 - index), 2.7)
     return {
         "color": _COLOURS[index % len(_COLOURS)],
         "linestyle": (0, (4, 1.5)) if dashed else "-",
@@ -231,14 +232,14 @@ def _marker(index: int) -> str:
     return _MARKERS[index % len(_MARKERS)]
 
 
-def _finish(ax: Axes) -> None:
+def _finish(ax: Axes, below: float = 0.15) -> None:
     ax.yaxis.set_major_formatter(FuncFormatter(lambda us, _: f"{us:,g}"))
     ax.yaxis.set_minor_formatter(NullFormatter())
     ax.grid(which="major", color="#dddddd", linewidth=0.6)
     ax.spines[["top", "right"]].set_visible(False)
     # Below the panel: within it the legend would lie upon a line sooner or later.
     ax.legend(
-        loc="upper center", bbox_to_anchor=(0.5, -0.15), fontsize=8, frameon=False, handlelength=3
+        loc="upper center", bbox_to_anchor=(0.5, -below), fontsize=8, frameon=False, handlelength=3
     )
 
 

@@ -16,6 +16,7 @@ from llgbench.errors import InputError, RecordError
 from llgbench.frames import frame
 from llgbench.records import Record
 from llgbench.tables import RULES, Table, asv_tables, headline, record_tables
+from llgbench.variant import DEFAULT_VARIANTS
 
 __all__ = ["RULES", "Table", "frame", "headline", "markdown", "read_asv", "tables", "write"]
 
@@ -191,6 +192,8 @@ def command(record: Record) -> str:
     parts = ["llgbench run", *cases]
     for option in ("vocab", "variant", "engine"):
         named = dict.fromkeys(getattr(c, option) for c in configurations)
+        if option == "variant" and set(named) == set(DEFAULT_VARIANTS):
+            continue
         parts += [f"--{option} {name}" for name in named if name != "default"]
     return " ".join(parts)
 
