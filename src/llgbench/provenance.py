@@ -25,7 +25,7 @@ def collect(root: Path) -> dict[str, Any]:
         "git": git_state(root),
         "machine": machine(),
         "python": platform.python_version(),
-        "packages": {name: _version(name) for name in PACKAGES},
+        "packages": {name: package_version(name) for name in PACKAGES},
         "clock": "tsc" if lib.lb_clock_is_tsc else "clock_monotonic",
         "empty_step_read_ns": round(empty.read_ns, 1),
         "empty_step_wall_ns": round(empty.wall_ns, 1),
@@ -90,7 +90,8 @@ def _cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
-def _version(package: str) -> str | None:
+def package_version(package: str) -> str | None:
+    """Return an installed package's version, None where it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

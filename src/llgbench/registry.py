@@ -117,8 +117,8 @@ def why_no_fallback() -> str:
     from llgbench import engine_build
 
     missing = engine_build.missing()
-    build = "run: llgbench engine build fallback"
-    return f"no engine with the greedy lexeme fallback; {missing + ', then ' if missing else ''}{build}"
+    first = f"{missing}, then " if missing else ""
+    return f"no engine with the greedy lexeme fallback; {first}run: llgbench engine build fallback"
 
 
 def add(name: str, spec: str, report: Callable[[str], None]) -> EngineEntry:

@@ -145,11 +145,12 @@ def run(
     tally: Tally,
     cases: Mapping[str, Case] | None = None,
     progress: Callable[[str], None] = lambda _: None,
+    *,
+    strict: bool = False,
 ) -> Iterator[Entry]:
     """Judge and measure configurations; yield each as it is done.
 
-    What cannot run is yielded too, with its reason. A grammar that does not compile is the user's
-    to mend where it is the only one, and a reason among many.
+    What cannot run is yielded too, with its reason.
 
     Args:
         configurations: in any order; they run vocab by vocab.
@@ -157,6 +158,11 @@ def run(
         tally: told where the time goes.
         cases: cases that are not under grammars/, by name.
         progress: called with a line before each group.
+        strict: raise where a grammar does not compile, for grammars the user named.
+
+    Raises:
+        UnknownNameError: a vocab, case, variant or engine has no such name.
+        GrammarError: with ``strict``; the message has the grammar's file and llguidance's words.
     """
     ordered = sorted(configurations, key=lambda c: c.vocab)  # stable: the rest keeps its order
     for vocab_name, of_vocab in groupby(ordered, key=lambda c: c.vocab):
@@ -169,16 +175,17 @@ def run(
             for case_name, group in groupby(of_vocab, key=lambda c: c.case):
                 progress(f"{case_name} on {vocab_name}")
                 subject = (cases or {}).get(case_name) or case.load(case_name)
-                yield from _run_group(list(group), subject, bench, rounds, tally)
+                yield from _run_group(list(group), subject, bench, rounds, tally, strict)
 
 
 def _run_group(
-    group: Iterable[Configuration], subject: Case, bench: Workbench, rounds: Rounds, tally: Tally
-) -> Iterator[Entry]:
+    group: Iterable[Configuration], subject: Case, bench: Workbench, rounds: Rounds, tally: Tally,
+    strict: bool,
+) -> Iterator[Entry]:  # fmt: skip
     try:
         traces = traces_of(subject, bench.vocab)
     except UnavailableError as error:
-        yield from (Entry(c, unavailable=str(error)) for c in group)
+        yield from (_not_available(c, subject, str(error)) for c in group)
         return
     ready: list[Ready] = []
     verdicts: dict[str, checks.Verdict] = {}
@@ -190,9 +197,11 @@ def _run_group(
                 bench.vocab,
             )  # fmt: skip
         except UnavailableError as error:
-            yield Entry(configuration, unavailable=str(error))
+            yield _not_available(configuration, subject, str(error))
         except GrammarError as error:
-            yield Entry(configuration, unavailable=f"does not compile: {_first_line(error)}")
+            if strict:
+                raise GrammarError(f"{subject.path}: {_one_line(error)}") from None
+            yield _not_available(configuration, subject, f"does not compile: {_one_line(error)}")
         else:
             ready.append(item)
             tally.inside_ns += verdicts[str(configuration)].inside_ns
@@ -209,15 +218,21 @@ def _run_group(
         yield _entry(item, verdicts[name], samples[name], subject, traces, bench)
 
 
+def _not_available(configuration: Configuration, subject: Case, reason: str) -> Entry:
+    return Entry(configuration, facts=_case_facts(subject), unavailable=reason)
+
+
+def _case_facts(subject: Case) -> dict[str, Any]:
+    return {"case_digest": subject.digest, "tags": list(subject.tags), "value": subject.value}
+
+
 def _entry(
     item: Ready, verdict: checks.Verdict, samples: Samples, subject: Case,
     traces: Sequence[TokenArray], bench: Workbench,
 ) -> Entry:  # fmt: skip
     table = bench.vocab.table(item.variant.token_bytes)
     facts: dict[str, Any] = {
-        "case_digest": subject.digest,
-        "tags": list(subject.tags),
-        "value": subject.value,
+        **_case_facts(subject),
         "vocab_sha256": bench.vocab.sha256,
         "vocab_tokens": bench.vocab.n_tokens,
         "wrong_tokens": wrong_tokens(bench.vocab, item.variant),
@@ -259,5 +274,6 @@ def wrong_tokens(vocab: Vocab, variant: Variant) -> int:
     return 0 if variant.token_bytes == "token_to_piece" else checks.token_bytes(vocab).differing
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]
+def _one_line(error: Exception, limit: int = 300) -> str:
+    line = " ".join(str(error).split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
