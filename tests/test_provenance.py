@@ -90,6 +90,10 @@ def test_no_git(repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert provenance.git_state(repository)["commit"] is None
 
 
+def test_a_package_that_is_not_installed() -> None:
+    assert provenance.package_version("no-such-package-at-all") is None
+
+
 def test_the_governor_is_a_word_or_none() -> None:
     assert provenance.governor() is None or provenance.governor() in {
         "performance", "powersave", "userspace", "ondemand", "conservative", "schedutil",
