@@ -35,6 +35,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::super::regexvec::DeadEnd;
 use super::*;
 
 /// How many bytes after a boundary are read again rather than kept in step.
@@ -125,6 +126,16 @@ struct Level {
     in_walk: bool,
 }
 
+/// Where the last fallback of a walk stood before its byte. The bytes that follow one prefix are
+/// tried one after another, and most die: what they share is read once.
+#[derive(Clone)]
+struct Siblings {
+    /// The bytes that the walk has pushed.
+    path: Vec<u8>,
+    /// None where all readings die within the path.
+    reading: Option<(Reading, usize)>,
+}
+
 #[derive(Clone, Default)]
 pub(super) struct Fallback {
     pub(super) on: bool,
@@ -132,9 +143,12 @@ pub(super) struct Fallback {
     marks: Vec<Mark>,
     levels: Vec<Level>,
     displaced: Vec<(usize, Row)>,
+    siblings: Option<Siblings>,
     /// Rows and items below these belong to a level; 0 where there is none.
     pub(super) rows_end: usize,
     pub(super) items_end: usize,
+    /// Rows below this are a level's or those of `siblings`.
+    rows_in_use: usize,
     /// How far behind the committed bytes the byte that is being read lies.
     pub(super) lag: usize,
     stats: FallbackStats,
@@ -147,6 +161,11 @@ impl Fallback {
             threshold: THRESHOLD.load(Ordering::Relaxed),
             ..Default::default()
         }
+    }
+
+    /// Whether a lexeme may have bytes below the entries of its row.
+    pub(super) fn has_jumps(&self) -> bool {
+        !self.marks.is_empty() || !self.levels.is_empty()
     }
 }
 
@@ -201,6 +220,7 @@ impl ParserState {
         if !self.fallback.on {
             return;
         }
+        self.fallback.siblings = None;
         self.put_rows_back();
         let levels = &self.fallback.levels;
         let kept = levels.iter().take_while(|level| !level.in_walk).count();
@@ -209,8 +229,11 @@ impl ParserState {
     }
 
     /// Whether a boundary is pending below a top that does not accept.
+    #[inline(always)]
     pub(super) fn fallback_pending(&self) -> bool {
-        self.fallback.on && self.may_fall_back() && self.newest_boundary().is_some()
+        self.fallback.on
+            && self.dead_end_of(self.lexer_state()) == DeadEnd::FallBack
+            && self.newest_boundary().is_some()
     }
 
     /// Tells apart the states between which the lexer's state and the row do not; empty where no
@@ -238,25 +261,28 @@ impl ParserState {
 
     /// Ends the lexeme at its boundary and reads the rest to the end; none where no boundary is
     /// pending, else whether that worked. As `flush_lexer()`, it pushes one entry.
+    #[inline(always)]
     pub(super) fn flush_by_fallback(&mut self) -> Option<bool> {
-        if !self.fallback_pending() {
-            return None;
-        }
+        self.fallback_pending().then(|| self.flush_fallback())
+    }
+
+    #[inline(never)]
+    fn flush_fallback(&mut self) -> bool {
         // Definitively there is no way back, so it is tried out first.
         let definitive = self.scratch.definitive;
         if definitive
-            && !self.run_speculative("fallback_flush", |s| s.flush_by_fallback() == Some(true))
+            && !self.run_speculative("fallback_flush", |s| s.flush_fallback())
         {
-            return Some(false);
+            return false;
         }
         let Some((mut reading, level)) = self.reading_to_end() else {
-            return Some(false);
+            return false;
         };
         let end = self.lexer_stack.len();
         if self.accepts(reading.top) {
             let lexeme = self.lexer_mut().try_lexeme_end(reading.top.lexer_state);
             if !self.feed(&mut reading, lexeme, end) {
-                return Some(false);
+                return false;
             }
         }
         self.lexer_stack.push(LexerState {
@@ -268,7 +294,7 @@ impl ParserState {
             self.promote(level);
             self.keep_levels(0);
         }
-        Some(true)
+        true
     }
 
     /// `lexer_allows_eos()` where a boundary is pending.
@@ -299,9 +325,17 @@ impl ParserState {
         })
     }
 
-    /// Keeps a level's row that a walk is about to write over.
+    /// Makes way for a row that is about to be written over.
     #[inline(always)]
     pub(super) fn displace_row(&mut self, idx: usize) {
+        if idx < self.fallback.rows_in_use {
+            self.displace_row_in_use(idx);
+        }
+    }
+
+    #[inline(never)]
+    fn displace_row_in_use(&mut self, idx: usize) {
+        self.fallback.siblings = None;
         if idx < self.fallback.rows_end && !self.scratch.definitive {
             let displaced = &mut self.fallback.displaced;
             if !displaced.iter().any(|(known, _)| *known == idx) {
@@ -313,10 +347,10 @@ impl ParserState {
     /// The bytes of the current lexeme, those read before a jump included.
     pub(super) fn bytes_of_lexeme(&self) -> Vec<u8> {
         let top = self.lexer_stack.len() - 1;
-        self.lexer_stack[self.lexeme_start(top)..]
-            .iter()
-            .filter_map(|entry| entry.byte)
-            .collect()
+        let entries = &self.lexer_stack[self.lexeme_start(top)..];
+        let mut bytes = Vec::with_capacity(entries.len() + 1);
+        bytes.extend(entries.iter().filter_map(|entry| entry.byte));
+        bytes
     }
 
     pub(super) fn try_push_byte_or_fall_back(&mut self, byte: u8) -> bool {
@@ -335,15 +369,13 @@ impl ParserState {
 
     #[inline(always)]
     fn accepts_in(&self, state: StateID) -> bool {
-        let desc = self.lexer().dfa.state_desc(state);
-        desc.greedy_accepting.is_some()
+        self.lexer().dfa.dead_end(state) == DeadEnd::Emit
     }
 
-    /// False where no lexeme that led to this state can have passed an accepting one.
+    /// What becomes of a lexeme in which `entry` is the last byte, once a byte kills the lexer.
     #[inline(always)]
-    fn may_fall_back(&self) -> bool {
-        let state = self.lexer_state().lexer_state;
-        self.lexer().dfa.state_desc(state).past_accepting
+    fn dead_end_of(&self, entry: LexerState) -> DeadEnd {
+        self.lexer().dfa.dead_end(entry.lexer_state)
     }
 
     /// The number of entries that are committed.
@@ -585,7 +617,7 @@ impl ParserState {
 
 // Falling back.
 impl ParserState {
-    #[inline(never)]
+    #[inline(always)]
     fn commit(&mut self, res: LexerResult, curr: LexerState, byte: Option<u8>) -> bool {
         let at = self.lexer_stack.len();
         match (res, byte) {
@@ -608,7 +640,9 @@ impl ParserState {
                 }
                 true
             }
-            (LexerResult::Error, Some(byte)) => self.may_fall_back() && self.fall_back(byte),
+            (LexerResult::Error, Some(byte)) => {
+                self.dead_end_of(curr) == DeadEnd::FallBack && self.fall_back(byte)
+            }
             (res, _) => {
                 self.keep_levels(0);
                 self.advance_lexer_or_parser(res, curr)
@@ -622,20 +656,23 @@ impl ParserState {
         let at = self.lexer_stack.len();
         let base = self.base();
         let top = self.lexer_state();
-        // In a walk, the parser may have refused what the lexer did not.
-        let dfa = &mut self.lexer_mut().dfa;
-        if !dfa.transition(top.lexer_state, byte).is_dead() {
-            return false;
-        }
-        let Some((boundary, level)) = self.newest_boundary() else {
+        let started = if self.scratch.definitive {
+            let found = self.newest_boundary();
+            found.map(|(boundary, level)| (Reading::of(top, at, Some(boundary)), level))
+        } else {
+            self.reading_of_siblings()
+        };
+        let Some((reading, level)) = started else {
             return false;
         };
+        if !self.scratch.definitive && self.rejects(reading, byte) {
+            return false;
+        }
         // The bytes to read are those on the stack.
         self.lexer_stack.push(LexerState {
             byte: Some(byte),
             ..SEPARATOR
         });
-        let reading = Reading::of(top, at, Some(boundary));
         let Some((reading, level)) = self.reread(reading, level, at, at + 1, base) else {
             self.lexer_stack.truncate(at);
             return false;
@@ -655,6 +692,36 @@ impl ParserState {
         }
         self.fallback.marks.push(mark);
         true
+    }
+
+    /// Whether no reading that comes of this one survives the byte; false where that is not plain.
+    fn rejects(&mut self, reading: Reading, byte: u8) -> bool {
+        let lexer = self.shared_box.lexer_mut();
+        let state = reading.top.lexer_state;
+        lexer.dfa.transition(state, byte).is_dead() && lexer.dfa.dead_end(state) == DeadEnd::Reject
+    }
+
+    /// In a walk, what the top of the stack falls back to, all bytes on the stack read.
+    fn reading_of_siblings(&mut self) -> Option<(Reading, usize)> {
+        let (base, end) = (self.base(), self.lexer_stack.len());
+        let pushed = &self.lexer_stack[base..];
+        if let Some(known) = &self.fallback.siblings {
+            let bytes = pushed.iter().filter_map(|entry| entry.byte);
+            if known.path.len() == pushed.len() && bytes.eq(known.path.iter().copied()) {
+                return known.reading;
+            }
+        }
+        // An entry without a byte is not in this lexeme: such a path will not match again.
+        let path = pushed.iter().map(|entry| entry.byte.unwrap_or(0)).collect();
+        let reading = self.newest_boundary().and_then(|(boundary, level)| {
+            let reading = Reading::of(self.lexer_state(), end, Some(boundary));
+            let (reading, level, at) = self.next_reading(reading, level, base)?;
+            self.reread(reading, level, at, end, base)
+        });
+        let rows = reading.map_or(0, |(reading, _)| reading.top.row_idx as usize + 1);
+        self.fallback.rows_in_use = self.fallback.rows_end.max(rows);
+        self.fallback.siblings = Some(Siblings { path, reading });
+        reading
     }
 
     /// Makes a level the parser's own reading.
@@ -807,6 +874,8 @@ impl ParserState {
         };
         self.fallback.rows_end = rows;
         self.fallback.items_end = items;
+        self.fallback.rows_in_use = rows;
+        self.fallback.siblings = None;
         if self.scratch.definitive {
             self.row_infos.truncate(self.num_rows().max(rows));
         }
@@ -814,6 +883,7 @@ impl ParserState {
 
     fn put_rows_back(&mut self) {
         if !self.fallback.displaced.is_empty() {
+            self.fallback.siblings = None;
             for (idx, row) in self.fallback.displaced.drain(..) {
                 self.rows[idx] = row;
             }
@@ -854,7 +924,29 @@ impl Recognizer for FallbackRecognizer<'_, '_> {
 
     #[inline(always)]
     fn try_push_byte(&mut self, byte: u8) -> bool {
-        self.0.try_push_byte(byte) || (self.0.state.may_fall_back() && self.0.state.fall_back(byte))
+        let state = &mut *self.0.state;
+        let curr = state.lexer_state();
+        let lexer = state.shared_box.lexer_mut();
+        let cancellation = &state.cancellation;
+        let next = lexer
+            .dfa
+            .transition_with_cancellation(curr.lexer_state, byte, cancellation);
+        if next.is_dead() {
+            match lexer.dfa.dead_end(curr.lexer_state) {
+                DeadEnd::Reject => false,
+                DeadEnd::FallBack => state.fall_back(byte),
+                DeadEnd::Emit => lexer.may_begin_with(byte) && self.0.try_push_byte(byte),
+            }
+        } else if next.has_lowest_match() {
+            self.0.try_push_byte(byte)
+        } else {
+            state.lexer_stack.push(LexerState {
+                row_idx: curr.row_idx,
+                lexer_state: next,
+                byte: Some(byte),
+            });
+            true
+        }
     }
 
     fn save_stats(&mut self, nodes_walked: usize) {
