@@ -6,6 +6,7 @@ from cffi import FFI
 
 # setuptools wants sources relative to setup.py, which is where the build runs.
 _SOURCES = Path("src/llgbench/csrc")
+_PARTS = ("clock", "engine", "bridge", "replay", "judge")
 _HEADER = (Path(__file__).parent / "csrc" / "llgbench.h").read_text()
 
 ffibuilder = FFI()
@@ -18,7 +19,7 @@ ffibuilder.set_source(
     #include <stdint.h>
     #include "llgbench.h"
     """,
-    sources=[str(_SOURCES / name) for name in ("clock.c", "engine.c", "bridge.c", "replay.c", "judge.c")],
+    sources=[str(_SOURCES / f"{name}.c") for name in _PARTS],
     include_dirs=[str(_SOURCES)],
     depends=[str(_SOURCES / name) for name in ("llgbench.h", "internal.h")],
     libraries=["dl"],

@@ -11,7 +11,7 @@ import hashlib
 import json
 import string
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -124,15 +124,17 @@ def names(root: Path | None = None) -> list[str]:
 
 
 def load(name: str, root: Path | None = None) -> Case:
-    """Read one case from grammars/.
+    """Read one case from grammars/, or from any folder whose path (with a ``/``) is given.
 
     Raises:
         UnknownNameError: there is no such case.
         CaseError: its files are missing, malformed, or not UTF-8.
     """
     base, _, member = name.partition("@")
-    folder = _folder(root) / base
+    folder = Path(base) if "/" in base else _folder(root) / base
     if not (folder / "case.toml").is_file():
+        if "/" in base:
+            raise CaseError(f"{folder / 'case.toml'}: no such file")
         raise UnknownNameError("case", name, names(root))
     table = _read_toml(folder / "case.toml")
     unknown = sorted(table.keys() - _KEYS)
@@ -150,7 +152,7 @@ def load(name: str, root: Path | None = None) -> Case:
     if path is schema:
         _parse_json(source, path)
     return Case(
-        name=name,
+        name=f"{folder.name}@{value}" if value is not None else folder.name,
         kind="json_schema" if path is schema else "lark",
         source=source,
         path=path,
@@ -159,6 +161,33 @@ def load(name: str, root: Path | None = None) -> Case:
         tags=tuple(table.get("tags", ())),
         options=dict(table.get("options", {})),
         value=value,
+    )
+
+
+def from_files(grammar: Path, texts: Sequence[Path]) -> Case:
+    """Make a case of a grammar file (``.json``: a schema; else Lark) and text files.
+
+    Nothing is recorded of the texts but that they should be accepted.
+
+    Raises:
+        CaseError: a file is missing, malformed, or not UTF-8.
+    """
+    source = _read_utf8(grammar)
+    is_schema = grammar.suffix == ".json"
+    if is_schema:
+        _parse_json(source, grammar)
+    elif source.lstrip().startswith("%llguidance"):
+        raise CaseError(f"{grammar}: leave the %llguidance line out; a variant's options go there")
+    return Case(
+        name=grammar.stem,
+        kind="json_schema" if is_schema else "lark",
+        source=source,
+        path=grammar,
+        reason="given on the command line",
+        texts=tuple(
+            Text(path.name, _read_utf8(path).encode(), Outcome(), Outcome()) for path in texts
+        ),
+        tags=("json",) if is_schema else (),
     )
 
 
@@ -266,7 +295,9 @@ def _text_data(
         case {"text": str(text)}:
             return text.encode()
         case {"pieces": [*pieces]} if parameter is not None and value is not None:
-            return "".join(_piece(piece, parameter["name"], value, where) for piece in pieces).encode()
+            return "".join(
+                _piece(piece, parameter["name"], value, where) for piece in pieces
+            ).encode()
     raise CaseError(f"{where}: needs a file, a text, or (with a parameter) pieces")
 
 

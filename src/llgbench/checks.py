@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import takewhile
 from typing import Any, Literal
 
 from llgbench import bridge
 from llgbench._native import ffi, lib
 from llgbench.case import Case, Outcome, Text
-from llgbench.engine import Engine, Tokenizer, TokenArray
+from llgbench.engine import Engine, Matcher, TokenArray, Tokenizer
 from llgbench.replay import End
 from llgbench.variant import Variant
 from llgbench.vocab import Vocab
@@ -129,13 +130,14 @@ def judge_text(
             ffi.from_buffer("uint32_t[]", trace), len(trace), out,
         )  # fmt: skip
         inside = int(out.inside_ns) + matcher.compile_ns + truth.compile_ns
-    end = End(out.outcome)
-    whole = end is End.WHOLE
+        end = End(out.outcome)
+        reject_at = None
+        if not (end is End.WHOLE and out.accepting):
+            taken = len(trace) if end is End.WHOLE else max(int(out.n_steps) - 1, 0)
+            reject_at = len(vocab.spell(trace[:taken]))
+            if end is End.REJECTED and out.reference_outcome == End.REJECTED:
+                reject_at += _bytes_taken(truth, vocab, int(trace[taken]))
     reference_whole = out.reference_outcome == lib.LB_END
-    reject_at = None
-    if not (whole and out.accepting):
-        taken = len(trace) if whole else max(int(out.n_steps) - 1, 0)
-        reject_at = len(vocab.spell(trace[:taken]))
     found = out.first_step != 0xFFFFFFFF
     return Judgement(
         text=text.name,
@@ -151,6 +153,16 @@ def judge_text(
         first_token=int(out.first_token) if found else None,
         inside_ns=inside,
     )
+
+
+def _bytes_taken(truth: Matcher, vocab: Vocab, token: int) -> int:
+    """Return how many bytes of a rejected token could be consumed, where single bytes are tokens.
+
+    Both matchers stand before the token, and the reference takes bytes for what they are.
+    """
+    spelled = [vocab.byte_token(byte) for byte in vocab.table("token_to_piece").tokens[token]]
+    known = [t for t in takewhile(lambda t: t is not None, spelled) if t is not None]
+    return max(truth.validate(known), 0) if known else 0
 
 
 def judge(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -105,7 +105,7 @@ class Engine:
         return f"Engine({str(self.path)!r})"
 
 
-@lru_cache(maxsize=None)
+@cache
 def _load_resolved(path: Path) -> Engine:
     return Engine(path)
 
@@ -205,9 +205,7 @@ class Tokenizer(_Handle):
             init.tokenize_user_data = tokenize
         error = ffi.new("char[]", 1024)
         result = ffi.new("LlgTokenizer **")
-        self.build_ns = int(
-            lib.lb_timed_new_tokenizer(engine.api, init, error, len(error), result)
-        )
+        self.build_ns = int(lib.lb_timed_new_tokenizer(engine.api, init, error, len(error), result))
         if result[0] == ffi.NULL:
             raise EngineError(
                 f"{engine.path}: no tokenizer: {ffi.string(error).decode(errors='replace')}"

@@ -30,15 +30,15 @@ def root() -> Path:
     if named:
         path = Path(named).resolve()
         if not _is_root(path):
-            raise InputError(f"{ROOT_VARIABLE}={named} is no llgbench checkout (no grammars/ there)")
+            raise InputError(
+                f"{ROOT_VARIABLE}={named} is no llgbench checkout (no grammars/ there)"
+            )
         return path
     here = Path.cwd()
     for path in (here, *here.parents, Path(__file__).resolve().parents[2]):
         if _is_root(path):
             return path
-    raise InputError(
-        f"no llgbench checkout above {here}; run there, or set {ROOT_VARIABLE} to one"
-    )
+    raise InputError(f"no llgbench checkout above {here}; run there, or set {ROOT_VARIABLE} to one")
 
 
 def cache() -> Path:

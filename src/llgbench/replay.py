@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from llgbench._native import ffi, lib
 from llgbench.engine import INVALID_TOKEN, Matcher, TokenArray, Tokenizer
-from llgbench.errors import LlgbenchError
 
 STEP = np.dtype(
     [
@@ -46,6 +45,7 @@ class End(IntEnum):
     MASK_ERROR = lib.LB_MASK_ERROR
     CONSUME_ERROR = lib.LB_CONSUME_ERROR
     STOPPED = lib.LB_STOPPED
+    RESET_ERROR = lib.LB_RESET_ERROR
 
 
 @dataclass(frozen=True)
@@ -55,29 +55,35 @@ class Replay:
     Attributes:
         steps: shape (steps begun,), dtype STEP.
         end: how it ended; the last step is incomplete unless it is WHOLE or STOPPED.
+        inside_ns: inside llguidance: what is timed, and what is only needed to go on.
         wall_ns: of the whole native loop, bookkeeping included.
     """
 
     steps: npt.NDArray[np.void]
     end: End
+    inside_ns: int
     wall_ns: int
 
     @property
     def op_ns(self) -> Times:
         """Times of the operation, of the steps in which it ran; shape (≤ steps,), uint64."""
-        return self.steps["op_ns"][self.steps["flags"] & lib.LB_STEP_TIMED != 0]
+        return np.asarray(
+            self.steps["op_ns"][self.steps["flags"] & lib.LB_STEP_TIMED != 0], np.uint64
+        )
 
     @property
     def consume_ns(self) -> Times:
         """Times of consume_token, of the steps that consumed; shape (≤ steps,), uint64."""
-        return self.steps["consume_ns"][self.steps["flags"] & lib.LB_STEP_CONSUMED != 0]
+        return np.asarray(
+            self.steps["consume_ns"][self.steps["flags"] & lib.LB_STEP_CONSUMED != 0], np.uint64
+        )
 
     @property
     def tbm_ns(self) -> Times:
         """Mask + consume of the steps that did both: the field's time between masks."""
         both = lib.LB_STEP_TIMED | lib.LB_STEP_CONSUMED
         done = self.steps[self.steps["flags"] & both == both]
-        return done["op_ns"] + done["consume_ns"]
+        return np.asarray(done["op_ns"] + done["consume_ns"], np.uint64)
 
     @property
     def consumed(self) -> int:
@@ -89,16 +95,16 @@ class Replay:
         """In how many steps the mask left one token; known after a replay with facts."""
         return int(np.count_nonzero(self.steps["allowed"] == 1))
 
-    @property
-    def inside_ns(self) -> int:
-        """Time inside llguidance's timed calls."""
-        return int(self.steps["op_ns"].sum() + self.steps["consume_ns"].sum())
-
 
 def replay(
-    matcher: Matcher, tokens: TokenArray, op: Op = Op.MASK, *, facts: bool = False
+    matcher: Matcher,
+    tokens: TokenArray,
+    op: Op = Op.MASK,
+    *,
+    facts: bool = False,
+    reset: bool = False,
 ) -> Replay:
-    """Drive a matcher along a trace from its present state.
+    """Drive a matcher along a trace from its present state, or from the start.
 
     It stops at a token that cannot be consumed without handing it over, so the matcher can be
     reset afterwards; after MASK_ERROR and CONSUME_ERROR it cannot.
@@ -108,6 +114,7 @@ def replay(
         tokens: shape (n,), uint32, contiguous.
         op: what to time beside consume_token.
         facts: also count the allowed tokens and hash the mask, outside the clocks.
+        reset: reset the matcher first; from its error state that ends in RESET_ERROR, no steps.
     """
     steps = np.zeros(len(tokens), STEP)
     result = ffi.new("lb_replay_result *")
@@ -117,11 +124,16 @@ def replay(
         ffi.from_buffer("uint32_t[]", tokens),
         len(tokens),
         int(op),
-        lib.LB_FACTS if facts else 0,
+        (lib.LB_FACTS if facts else 0) | (lib.LB_RESET if reset else 0),
         ffi.from_buffer("lb_step[]", steps, require_writable=True),
         result,
     )
-    return Replay(steps[: result.n_steps], End(result.outcome), int(result.wall_ns))
+    return Replay(
+        steps[: result.n_steps],
+        End(result.outcome),
+        int(result.inside_ns),
+        int(result.wall_ns),
+    )
 
 
 def with_end(tokens: TokenArray, tokenizer: Tokenizer) -> TokenArray:
@@ -191,6 +203,9 @@ class Samples:
         warm_mask_ns: masks of later replays after a reset.
         warm_consume_ns: consume_token in the same.
         cached_mask_ns: masks asked for again at the same state.
+        allowed: tokens each mask of the first cold replays allows, one array a text.
+        mask_hash: a hash of each of these masks, one array a text.
+        inside_ns: all time inside llguidance, calls that are not sampled included.
     """
 
     compile_ns: list[int] = field(default_factory=list)
@@ -200,15 +215,9 @@ class Samples:
     warm_mask_ns: list[Times] = field(default_factory=list)
     warm_consume_ns: list[Times] = field(default_factory=list)
     cached_mask_ns: list[Times] = field(default_factory=list)
-
-    @property
-    def inside_ns(self) -> int:
-        """All time inside llguidance that these samples hold."""
-        arrays = (
-            *self.cold_mask_ns, *self.cold_consume_ns, *self.warm_mask_ns,
-            *self.warm_consume_ns, *self.cached_mask_ns,
-        )  # fmt: skip
-        return sum(self.compile_ns) + sum(int(a.sum()) for a in arrays)
+    allowed: list[Times] = field(default_factory=list)
+    mask_hash: list[Times] = field(default_factory=list)
+    inside_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -240,9 +249,9 @@ def measure(
     for number in range(rounds.cold):
         warm = _share(rounds.warm, rounds.cold, number)
         cached = _share(rounds.cached, rounds.cold, number)
-        order = list(subjects) if number % 2 == 0 else list(reversed(subjects))
+        order = list(subjects) if number % 2 == 0 else list(subjects)[::-1]
         for trace in traces:
-            _one_text(subjects, order, samples, trace, warm, cached)
+            _one_text(subjects, order, samples, trace, warm, cached, facts=number == 0)
     return samples
 
 
@@ -258,14 +267,19 @@ def _one_text(
     trace: TokenArray,
     warm: int,
     cached: int,
+    facts: bool,
 ) -> None:
     matchers: dict[str, Matcher] = {}
     try:
         for name in order:
             subject = subjects[name]
             matcher = matchers[name] = subject.tokenizer.matcher(subject.grammar)
-            done = replay(matcher, trace)
+            done = replay(matcher, trace, facts=facts)
             into = samples[name]
+            if facts:
+                into.allowed.append(done.steps["allowed"].astype(np.uint64))
+                into.mask_hash.append(done.steps["mask_hash"].copy())
+            into.inside_ns += matcher.compile_ns + done.inside_ns
             into.compile_ns.append(matcher.compile_ns)
             if len(done.op_ns):
                 into.first_mask_ns.append(int(done.op_ns[0]))
@@ -273,19 +287,18 @@ def _one_text(
             into.cold_consume_ns.append(done.consume_ns)
         for number in range(warm):
             for name in order if number % 2 else reversed(order):
+                done = replay(matchers[name], trace, reset=True)
+                samples[name].inside_ns += done.inside_ns
                 # An errored matcher cannot be reset, and a spent one is never timed.
-                if matchers[name].reset():
-                    done = replay(matchers[name], trace)
+                if done.end is not End.RESET_ERROR:
                     samples[name].warm_mask_ns.append(done.op_ns)
                     samples[name].warm_consume_ns.append(done.consume_ns)
         for _ in range(cached):
             for name in order:
-                if matchers[name].reset():
-                    done = replay(matchers[name], trace, Op.CACHED)
+                done = replay(matchers[name], trace, Op.CACHED, reset=True)
+                samples[name].inside_ns += done.inside_ns
+                if done.end is not End.RESET_ERROR:
                     samples[name].cached_mask_ns.append(done.op_ns)
-    except LlgbenchError as error:
-        error.add_note(f"variant {name}")
-        raise
     finally:
         for matcher in matchers.values():
             matcher.close()

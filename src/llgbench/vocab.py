@@ -329,6 +329,10 @@ class Vocab(_Handle):
                 found.setdefault(data, token)
         return found, max(map(len, found))
 
+    def byte_token(self, byte: int) -> int | None:
+        """Return the token whose real bytes are this one byte, None where there is none."""
+        return self._by_bytes[0].get(bytes([byte]))
+
     @cached_property
     def is_byte_exact(self) -> bool:
         """Whether llama_tokenize returns exactly the bytes of the probes.

@@ -165,23 +165,29 @@ enum {
     LB_OP_ROLLBACK = 4   /* rollback of one token just consumed, which is then consumed again */
 };
 
-enum { LB_FACTS = 1 };  /* options: fill mask_hash and allowed */
+/* Options. */
+enum {
+    LB_FACTS = 1,  /* fill mask_hash and allowed */
+    LB_RESET = 2   /* reset the matcher first */
+};
 
 enum {
     LB_END = 0,            /* the whole trace was consumed */
     LB_REJECTED = 1,       /* the token of the last step cannot be consumed there */
     LB_MASK_ERROR = 2,     /* compute_mask failed: llama.cpp drops the grammar here */
     LB_CONSUME_ERROR = 3,  /* consume_token failed on a token it had called valid */
-    LB_STOPPED = 4         /* the matcher had finished before the trace did */
+    LB_STOPPED = 4,        /* the matcher had finished before the trace did */
+    LB_RESET_ERROR = 5     /* a matcher in its error state cannot be reset */
 };
 
 typedef struct {
     uint32_t n_steps;   /* steps begun; the last one may be incomplete */
     int32_t outcome;
+    uint64_t inside_ns; /* in llguidance: what is timed, and what is only needed to go on */
     uint64_t wall_ns;   /* of the whole loop, bookkeeping included */
 } lb_replay_result;
 
-/* Drive `matcher` along `tokens` from its present state. The matcher is never asked to consume a
+/* Drive `matcher` along `tokens` from its present state, or from the start. The matcher is never asked to consume a
  * token that the mask and validate_tokens refuse, so that it can be reset afterwards. */
 void lb_replay(const lb_engine *engine, LlgMatcher *matcher, const uint32_t *tokens, uint32_t n,
                int op, int options, lb_step *steps, lb_replay_result *result);

@@ -48,11 +48,28 @@ void lb_replay(const lb_engine *e, LlgMatcher *m, const uint32_t *tokens, uint32
                int options, lb_step *steps, lb_replay_result *result) {
     const size_t words = e->matcher_get_mask_byte_size(m) / 4;
     const bool masks = op == LB_OP_MASK || op == LB_OP_CACHED;
-    uint32_t forced[FORCED_ROOM];
     const uint64_t begin = now_ns();
+    uint32_t forced[FORCED_ROOM];
+    uint64_t untimed = 0, t0, t1;
     uint32_t i = 0;
     int outcome = LB_END;
+    int32_t status = 0;
 
+/* A call that is needed and not the one in question: its time is llguidance's all the same. */
+#define UNTIMED(call) \
+    do { \
+        t0 = now_ticks(); \
+        status = (call); \
+        untimed += now_ticks() - t0; \
+    } while (0)
+
+    if (options & LB_RESET) {
+        UNTIMED(e->matcher_reset(m));
+        if (status != 0) {
+            *result = (lb_replay_result){.outcome = LB_RESET_ERROR};
+            return;
+        }
+    }
     for (; i < n; i++) {
         lb_step *step = &steps[i];
         *step = (lb_step){0};
@@ -60,10 +77,16 @@ void lb_replay(const lb_engine *e, LlgMatcher *m, const uint32_t *tokens, uint32
             outcome = LB_STOPPED;
             break;
         }
-        int32_t status = 0;
-        if (op == LB_OP_CACHED) status = e->matcher_compute_mask(m);
-        if (op == LB_OP_ROLLBACK && e->matcher_validate_tokens(m, tokens + i, 1) == 1) {
-            status = e->matcher_consume_token(m, tokens[i]);
+        status = 0;
+        if (op == LB_OP_CACHED) UNTIMED(e->matcher_compute_mask(m));
+        if (op == LB_OP_ROLLBACK) {
+            UNTIMED(e->matcher_validate_tokens(m, tokens + i, 1));
+            if (status != 1) {
+                outcome = LB_REJECTED;
+                i++;
+                break;
+            }
+            UNTIMED(e->matcher_consume_token(m, tokens[i]));
             /* A token that ends the grammar leaves a spent matcher: its rollback is not timed. */
             if (status == 0 && e->matcher_is_stopped(m)) {
                 step->flags |= LB_STEP_CONSUMED;
@@ -71,28 +94,31 @@ void lb_replay(const lb_engine *e, LlgMatcher *m, const uint32_t *tokens, uint32
             }
         }
 
-        uint64_t t0 = now_ticks();
-        if (status == 0) switch (op) {
-            case LB_OP_VALIDATE:
-                status = e->matcher_validate_tokens(m, tokens + i,
-                                                    n - i < VALIDATED ? n - i : VALIDATED);
-                break;
-            case LB_OP_FORCED:
-                status = e->matcher_compute_ff_tokens(m, forced, FORCED_ROOM);
-                break;
-            case LB_OP_ROLLBACK:
-                status = e->matcher_rollback(m, 1);
-                break;
-            default:
-                status = e->matcher_compute_mask(m);
+        t0 = t1 = 0;
+        if (status >= 0) {
+            t0 = now_ticks();
+            switch (op) {
+                case LB_OP_VALIDATE:
+                    status = e->matcher_validate_tokens(m, tokens + i,
+                                                        n - i < VALIDATED ? n - i : VALIDATED);
+                    break;
+                case LB_OP_FORCED:
+                    status = e->matcher_compute_ff_tokens(m, forced, FORCED_ROOM);
+                    break;
+                case LB_OP_ROLLBACK:
+                    status = e->matcher_rollback(m, 1);
+                    break;
+                default:
+                    status = e->matcher_compute_mask(m);
+            }
+            t1 = now_ticks();
         }
-        uint64_t t1 = now_ticks();
+        step->op_ns = t1 - t0;
         if (status < 0) {
             outcome = LB_MASK_ERROR;
             i++;
             break;
         }
-        step->op_ns = t1 - t0;
         step->flags |= LB_STEP_TIMED;
 
         bool allowed = false;
@@ -103,7 +129,8 @@ void lb_replay(const lb_engine *e, LlgMatcher *m, const uint32_t *tokens, uint32
             if (allowed) step->flags |= LB_STEP_ALLOWED;
         }
         /* A forced mask names one spelling of the bytes; the trace may hold another, right one. */
-        if (!allowed && e->matcher_validate_tokens(m, tokens + i, 1) != 1) {
+        if (!allowed) UNTIMED(e->matcher_validate_tokens(m, tokens + i, 1));
+        if (!allowed && status != 1) {
             outcome = LB_REJECTED;
             i++;
             break;
@@ -120,12 +147,17 @@ void lb_replay(const lb_engine *e, LlgMatcher *m, const uint32_t *tokens, uint32
         }
         step->flags |= LB_STEP_CONSUMED;
     }
+#undef UNTIMED
+
     const double scale = lb_ns_per_tick();
+    uint64_t timed = 0;
     for (uint32_t j = 0; j < i; j++) {
+        timed += steps[j].op_ns + steps[j].consume_ns;
         steps[j].op_ns = (uint64_t)((double)steps[j].op_ns * scale + 0.5);
         steps[j].consume_ns = (uint64_t)((double)steps[j].consume_ns * scale + 0.5);
     }
     result->n_steps = i;
     result->outcome = outcome;
+    result->inside_ns = (uint64_t)((double)(timed + untimed) * scale + 0.5);
     result->wall_ns = now_ns() - begin;
 }

@@ -1,0 +1,85 @@
+"""``llgbench engine``: name, add and build engines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from llgbench import output
+from llgbench.errors import LlgbenchError
+from llgbench.output import json_option
+
+
+@click.group("engine")
+def engine_group() -> None:
+    """Name, add and build engines: shared libraries with llguidance's C API."""
+
+
+@engine_group.command("list")
+@json_option
+def engine_list(as_json: bool) -> None:
+    """List the engines, what release each is, and whether it has the fallback (by behaviour)."""
+    from llgbench import registry
+
+    rows = []
+    for entry in registry.entries().values():
+        row: dict[str, Any] = {
+            "engine": entry.name, "spec": entry.spec, "release": None, "fallback": None,
+            "sha256": None, "state": "here",
+        }  # fmt: skip
+        if entry.path is None:
+            row["state"] = f"not here; run: {entry.remedy}"
+        else:
+            try:
+                engine = registry.get(entry.name)
+                row["release"], row["sha256"] = engine.release, engine.sha256[:12]
+                row["fallback"] = engine.fallback_option or "no"
+            except LlgbenchError as error:
+                row["state"] = str(error)
+        rows.append(row)
+    output.print_table(rows, as_json=as_json)
+
+
+@engine_group.command("path")
+@click.argument("name")
+def engine_path(name: str) -> None:
+    """Print the library of an engine (a name, pypi:VERSION, or a path)."""
+    from llgbench import registry
+
+    click.echo(registry.get(name).path)
+
+
+@engine_group.command("add")
+@click.argument("name")
+@click.argument("spec")
+def engine_add(name: str, spec: str) -> None:
+    """Register SPEC under NAME: pypi:VERSION, or the path of a library.
+
+    \b
+    Examples:
+      llgbench engine add old pypi:1.7.6
+      llgbench engine add mine ../llguidance/target/release/libllguidance.so
+    """
+    from llgbench import registry
+
+    entry = registry.add(name, spec, output.say)
+    click.echo(entry.path)
+
+
+@engine_group.command("build")
+@click.argument("flavours", nargs=-1, required=True, type=click.Choice(["stock", "fallback"]))
+@click.option("--if-possible", is_flag=True, help="Where cargo is missing, say so and succeed.")
+def engine_build_command(flavours: tuple[str, ...], if_possible: bool) -> None:
+    """Build llguidance from its published crate by cargo: as it is, or with the fallback.
+
+    The library is cached under a key of all its inputs; a second call only prints its path.
+    """
+    from llgbench import engine_build
+
+    missing = engine_build.missing()
+    if if_possible and missing is not None:
+        output.say(f"engines {' and '.join(flavours)} are not built: {missing}")
+        return
+    for flavour in flavours:
+        click.echo(engine_build.build(flavour, report=output.say))

@@ -1,0 +1,219 @@
+"""``llgbench run``: replay, time, judge, store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from llgbench import output
+from llgbench.configuration import Configuration, Profile, grid
+from llgbench.errors import InputError
+from llgbench.output import json_option
+
+if TYPE_CHECKING:
+    from llgbench.case import Case
+    from llgbench.records import Entry
+    from llgbench.replay import Rounds
+
+
+@click.command("run")
+@click.option("--vocab", "vocabs", multiple=True, help="A vocab by name, or a GGUF file; repeat.")
+@click.option("--case", "case_names", multiple=True, help="A case by name, or its folder; repeat.")
+@click.option("--variant", "variants", multiple=True, help="Default: the four variants.")
+@click.option("--engine", default="default", help="An engine's name, pypi:VERSION, or a library.")
+@click.option("--rounds", type=click.IntRange(1, 10_000), help="Cold replays; twice as many warm.")
+@click.option("--profile", type=click.Choice(["quick", "full"]), help="The suite's own grid.")
+@click.option("--maskbench", type=click.Path(path_type=Path), help="A folder of MaskBench files.")
+@click.option(
+    "--grammar", type=click.Path(path_type=Path), help="Your grammar: .lark, or a schema."
+)
+@click.option("--text", "texts", multiple=True, type=click.Path(path_type=Path), help="Its texts.")
+@click.option("--results", type=click.Path(path_type=Path), help="Default: results/.")
+@json_option
+def run(
+    vocabs: tuple[str, ...],
+    case_names: tuple[str, ...],
+    variants: tuple[str, ...],
+    engine: str,
+    rounds: int | None,
+    profile: Profile | None,
+    maskbench: Path | None,
+    grammar: Path | None,
+    texts: tuple[Path, ...],
+    results: Path | None,
+    as_json: bool,
+) -> None:
+    """Replay cases under variants; print the times with their verdicts, store the raw samples.
+
+    Without --case, --maskbench or --grammar the profile's grid runs (quick by default). A run
+    that was killed goes on where it stopped when it is started again unchanged.
+
+    \b
+    Examples:
+      llgbench run --profile quick
+      llgbench run --case github-workflow --vocab llama-bpe --variant greedy_tokenize
+      llgbench run --grammar my.lark --text ok.txt --vocab ./my-model.gguf
+      llgbench run --maskbench maskbench/data --vocab llama-bpe --variant token_to_piece
+    """
+    from llgbench import recording
+    from llgbench.variant import DEFAULT_VARIANTS
+
+    chosen = variants or DEFAULT_VARIANTS
+    cases = _own_cases(maskbench, grammar, texts)
+    if cases is not None and case_names:
+        raise InputError("give --case or --maskbench or --grammar, not two of them")
+    configurations = _configurations(
+        tuple(cases) if cases is not None else case_names, vocabs, chosen, engine, profile
+    )
+    _validate_names(configurations, cases)
+    with output.steps(len(configurations), "replaying") as progress:
+
+        def resumed(path: Path, already: int) -> None:
+            output.say(f"going on with {path}: {already} are measured already")
+            progress.done(already)
+
+        recorded = recording.record(
+            configurations,
+            _rounds(rounds, profile, maskbench is not None),
+            cases=cases,
+            results=results,
+            strict=maskbench is None,
+            resumed=resumed,
+            doing=progress.doing,
+            done=progress.done,
+        )
+    record, tally = recorded.record, recorded.tally
+    order = {c: n for n, c in enumerate(configurations)}
+    rows = [_row(e) for e in sorted(record.entries, key=lambda e: order[e.configuration])]
+    if as_json:
+        output.print_json(
+            {
+                "record": str(record.path),
+                "provenance": record.provenance,
+                "inside_llguidance_ns": tally.inside_ns,
+                "setup_ns": tally.setup_ns,
+                "wall_ns": tally.wall_ns,
+                "configurations": rows,
+            }
+        )
+        return
+    output.print_table(rows, title="Times in µs, cold unless said")
+    if tally.inside_ns:
+        output.say(
+            f"{tally.wall_ns / 1e9:.1f} s in all, {tally.wall_ns / tally.inside_ns:.2f} times the "
+            f"{tally.inside_ns / 1e9:.1f} s inside llguidance; record: {record.path}"
+        )
+
+
+def _own_cases(
+    maskbench: Path | None, grammar: Path | None, texts: Sequence[Path]
+) -> dict[str, Case] | None:
+    from llgbench import case
+
+    if maskbench is not None and grammar is not None:
+        raise InputError("give --maskbench or --grammar, not both")
+    if maskbench is not None:
+        return {c.name: c for c in case.load_maskbench(maskbench)}
+    if grammar is not None:
+        if not texts:
+            raise InputError("--grammar needs at least one --text to replay")
+        own = case.from_files(grammar, texts)
+        return {own.name: own}
+    if texts:
+        raise InputError("--text goes with --grammar")
+    return None
+
+
+def _configurations(
+    cases: tuple[str, ...], vocabs: tuple[str, ...], variants: tuple[str, ...], engine: str,
+    profile: Profile | None,
+) -> list[Configuration]:  # fmt: skip
+    from llgbench import case, vocab
+
+    if not cases:
+        listed = grid(profile or "quick", variants, tuple(case.names()), tuple(vocab.catalogue()))
+        if vocabs:
+            listed = [c for c in listed if c.vocab in vocabs] or [
+                Configuration(c.case, v, c.variant)
+                for v in vocabs
+                for c in listed
+                if c.vocab == "llama-bpe"
+            ]
+        return [Configuration(c.case, c.vocab, c.variant, engine) for c in listed]
+    return [
+        Configuration(c, v, variant, engine)
+        for v in vocabs or ("llama-bpe",)
+        for c in cases
+        for variant in variants
+    ]
+
+
+def _validate_names(configurations: Sequence[Configuration], cases: dict[str, Case] | None) -> None:
+    """Refuse an unknown name before anything is measured."""
+    from llgbench import case, registry, variant, vocab
+    from llgbench.errors import UnavailableError, UnknownNameError
+
+    for name in dict.fromkeys(c.variant for c in configurations):
+        variant.get(name)
+    for name in dict.fromkeys(c.case for c in configurations):
+        if name not in (cases or {}):
+            case.load(name)
+    known = vocab.catalogue()
+    for name in dict.fromkeys(c.vocab for c in configurations):
+        if name not in known and not (name.endswith(".gguf") or os.sep in name):
+            raise UnknownNameError("vocab", name, known)
+    for name in dict.fromkeys(c.engine for c in configurations):
+        if name != "default":
+            try:
+                registry.get(name)
+            except UnavailableError as error:
+                raise InputError(str(error)) from None
+
+
+def _rounds(rounds: int | None, profile: Profile | None, maskbench: bool) -> Rounds:
+    from llgbench.recording import FULL, QUICK
+    from llgbench.replay import Rounds
+
+    if rounds is not None:
+        return Rounds(cold=rounds, warm=2 * rounds, cached=1)
+    if profile == "full":
+        return FULL
+    # MaskBench's own harness replays each text once; one warm round tells how much is set-up.
+    return Rounds(cold=1, warm=1, cached=0) if maskbench else QUICK
+
+
+def _row(entry: Entry) -> dict[str, Any]:
+    from llgbench import stats
+
+    c = entry.configuration
+    row: dict[str, Any] = {"case": c.case, "vocab": c.vocab, "variant": c.variant}
+    if c.engine != "default":
+        row["engine"] = c.engine
+    times: dict[str, float | None] = dict.fromkeys(
+        ("mask p50", "mask p99", "mask max", "warm p50", "cached p50", "consume p50", "TTFM avg")
+    )
+    verdict = f"not available: {entry.unavailable}"
+    n_steps: int | None = None
+    if entry.unavailable is None:
+        s = entry.samples
+        pooled = {name: stats.pool(arrays) for name, arrays in s.items()}
+        first = min(len(pooled["compile"]), len(pooled["first_mask"]))
+        ttfm = pooled["compile"][:first] + pooled["first_mask"][:first]
+        n_steps = len(pooled["cold_mask"])
+        values = {
+            "mask p50": stats.percentile(pooled["cold_mask"], 50),
+            "mask p99": stats.percentile(pooled["cold_mask"], 99),
+            "mask max": stats.percentile(pooled["cold_mask"], 100),
+            "warm p50": stats.percentile(pooled["warm_mask"], 50),
+            "cached p50": stats.percentile(pooled["cached_mask"], 50),
+            "consume p50": stats.percentile(pooled["cold_consume"], 50),
+            "TTFM avg": stats.mean(ttfm),
+        }
+        times = {name: output.microseconds(value) for name, value in values.items()}
+        label, reason = entry.verdict["label"], entry.verdict["reason"]
+        verdict = f"{label}: {reason}" if reason else label
+    return {**row, "steps": n_steps, **times, "verdict": verdict}

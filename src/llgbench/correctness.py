@@ -1,0 +1,223 @@
+"""The whole of ``llgbench check``: probes on every vocab and variant, and every case's texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+from llgbench import case, checks, registry
+from llgbench.case import Case
+from llgbench.checks import Probes, Verdict
+from llgbench.configuration import Configuration
+from llgbench.errors import GrammarError, UnavailableError
+from llgbench.runner import Workbench, engine_for, prepare, traces_of
+from llgbench.variant import VARIANTS, get
+from llgbench.vocab import catalogue
+
+
+class Progress(Protocol):
+    """What progress is told; see output.Steps."""
+
+    def doing(self, what: str) -> None:
+        """Show what is being done."""
+
+    def done(self, n: int = 1) -> None:
+        """Count steps as done."""
+
+
+Show = Callable[[int, str], AbstractContextManager[Progress]]
+
+
+@dataclass(frozen=True)
+class TextCheck:
+    """One text of a case on one lexer, byte by byte."""
+
+    case: str
+    text: str
+    lexer: str
+    recorded: str
+    found: str
+
+    @property
+    def as_recorded(self) -> bool:
+        """Whether the engine does what case.toml says."""
+        return self.recorded == self.found
+
+
+@dataclass
+class Found:
+    """Everything a check found.
+
+    Attributes:
+        probes: sections 4.4, 5.1 and 7.2.
+        texts: acceptance by case.
+        verdicts: of masks, where asked for, with their configuration.
+        unavailable: what could not be checked, with the reason.
+        unexpected: one line for each thing that is not as it must be.
+    """
+
+    probes: list[Probes] = field(default_factory=list)
+    texts: list[TextCheck] = field(default_factory=list)
+    verdicts: list[tuple[Configuration, Verdict]] = field(default_factory=list)
+    unavailable: list[tuple[str, str]] = field(default_factory=list)
+    unexpected: list[str] = field(default_factory=list)
+
+    def probe_rows(self) -> list[dict[str, Any]]:
+        """Return a row a vocab and variant."""
+        rows = [
+            {
+                "vocab": p.vocab,
+                "variant": p.variant,
+                "spaced": p.spaced,
+                "forced": ", ".join(
+                    f"{token} {piece!r}"
+                    for token, piece in zip(p.forced[:6], p.forced_bytes[:6], strict=True)
+                ),
+                "forcing": "no" if p.greedy else "yes",
+                "verdict": "right" if p.right else "wrong",
+            }
+            for p in self.probes
+        ]
+        return rows + [
+            {"vocab": what, "variant": "", "spaced": None, "forced": "", "forcing": "",
+             "verdict": f"not available: {why}"}
+            for what, why in self.unavailable
+        ]  # fmt: skip
+
+    def text_rows(self) -> list[dict[str, Any]]:
+        """Return a row a text and lexer."""
+        return [{**asdict(t), "as recorded": t.as_recorded} for t in self.texts]
+
+    def mask_rows(self) -> list[dict[str, Any]]:
+        """Return a row a case, vocab and variant."""
+        return [
+            {"case": c.case, "vocab": c.vocab, "variant": c.variant, "forbidden": v.forbidden,
+             "accepted": v.accepted, "verdict": str(v)}
+            for c, v in self.verdicts
+        ]  # fmt: skip
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as plain data."""
+        return {
+            "probes": [{**asdict(p), "right": p.right} for p in self.probes],
+            "texts": self.text_rows(),
+            "masks": [{**asdict(c), "verdict": v.to_json()} for c, v in self.verdicts],
+            "unavailable": [{"what": what, "reason": why} for what, why in self.unavailable],
+            "unexpected": self.unexpected,
+        }
+
+
+def check(
+    vocabs: Sequence[str], variants: Sequence[str], cases: Sequence[str], *, masks: bool, show: Show
+) -> Found:
+    """Check what is asked for; empty sequences mean everything there is.
+
+    Raises:
+        UnknownNameError: of a vocab, variant or case.
+    """
+    found = Found()
+    chosen_variants = [get(name).name for name in variants or tuple(VARIANTS)]
+    chosen_vocabs = tuple(vocabs) or tuple(catalogue())
+    chosen_cases = [case.load(name) for name in cases or tuple(case.names())]
+    lexers = _lexers(chosen_variants, found)
+    with show(len(chosen_vocabs) + len(chosen_cases), "checking") as progress:
+        for name in chosen_vocabs:
+            progress.doing(f"probes on {name}")
+            _check_vocab(name, chosen_variants, chosen_cases if masks else [], found)
+            progress.done()
+        for subject in chosen_cases:
+            progress.doing(f"texts of {subject.name}")
+            for lexer in lexers:
+                _check_texts(subject, lexer, found)
+            progress.done()
+    return found
+
+
+def _lexers(variants: Sequence[str], found: Found) -> list[str]:
+    """Return one variant for each lexer: what a lexer accepts does not depend on the bridge."""
+    lexers = []
+    if any(not get(name).fallback for name in variants):
+        lexers.append("greedy_tokenize")
+    if any(get(name).fallback for name in variants):
+        try:
+            engine_for(Configuration("", "", "greedy_lexeme_fallback"))
+            lexers.append("greedy_lexeme_fallback")
+        except UnavailableError as error:
+            found.unavailable.append(("greedy_lexeme_fallback", str(error)))
+    return lexers
+
+
+def _check_vocab(name: str, variants: Sequence[str], cases: Sequence[Case], found: Found) -> None:
+    try:
+        bench = Workbench(name)
+    except UnavailableError as error:
+        found.unavailable.append((name, str(error)))
+        return
+    with bench:
+        for variant_name in variants:
+            variant = get(variant_name)
+            try:
+                engine = engine_for(Configuration("", name, variant_name))
+                probes = checks.probes(
+                    bench.vocab, variant, bench.tokenizer(engine, variant), engine
+                )
+            except UnavailableError:
+                continue  # said once, by _lexers
+            found.probes.append(probes)
+            exact = variant.token_bytes == "token_to_piece"
+            if exact and probes.spaced:
+                found.unexpected.append(f"{variant_name} on {name} allows {probes.spaced} spaces")
+            if variant.tokenize != "always" and not probes.right:
+                found.unexpected.append(f"{variant_name} on {name} forces wrong tokens")
+        for subject in cases:
+            _check_masks(subject, bench, variants, found)
+
+
+def _check_masks(subject: Case, bench: Workbench, variants: Sequence[str], found: Found) -> None:
+    try:
+        traces = traces_of(subject, bench.vocab)
+    except UnavailableError as error:
+        found.unavailable.append((f"{subject.name} on {bench.vocab.name}", str(error)))
+        return
+    for name in variants:
+        configuration = Configuration(subject.name, bench.vocab.name, name)
+        try:
+            item = prepare(configuration, subject, bench)
+            verdict = checks.judge(
+                item.tokenizer, item.reference, item.variant, subject, item.grammar, traces,
+                bench.vocab,
+            )  # fmt: skip
+        except UnavailableError:
+            continue
+        except GrammarError as error:
+            found.unexpected.append(f"{subject.name} does not compile: {error}")
+            continue
+        found.verdicts.append((configuration, verdict))
+        if verdict.label == "wrong" and item.variant.tokenize != "always":
+            found.unexpected.append(f"{configuration}: {verdict.reason}")
+
+
+def _check_texts(subject: Case, lexer: str, found: Found) -> None:
+    variant = get(lexer)
+    engine = registry.get(registry.default_for(variant))
+    for text in subject.texts:
+        recorded = text.fallback if variant.fallback else text.stock
+        if recorded is None:
+            continue
+        try:
+            outcome = checks.outcome(engine, subject, text, variant)
+        except GrammarError as error:
+            found.unexpected.append(f"{subject.name} does not compile: {error}")
+            return
+        row = TextCheck(
+            subject.name, text.name, "fallback" if variant.fallback else "stock",
+            str(recorded), str(outcome),
+        )  # fmt: skip
+        found.texts.append(row)
+        if not row.as_recorded:
+            found.unexpected.append(
+                f"{subject.name}: {text.name!r} is {outcome} by the {row.lexer} lexer, "
+                f"recorded as {recorded}"
+            )

@@ -1,0 +1,104 @@
+"""What is here, and what will be skipped and why."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from llgbench import provenance, registry, replay, vocab
+from llgbench.errors import LlgbenchError
+
+Status = Literal["ok", "skip", "warn"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the doctor's report.
+
+    Attributes:
+        what: the thing looked at.
+        status: ``ok``; ``skip``, something will not run; ``warn``, numbers may suffer.
+        detail: what was found.
+        consequence: what will be skipped or what to do; empty where ok.
+    """
+
+    what: str
+    status: Status
+    detail: str
+    consequence: str = ""
+
+
+def examine() -> Iterator[Finding]:
+    """Look at engines, vocabularies, llama.cpp's backends, tools, and the machine."""
+    yield from _engines()
+    yield _vocabs()
+    yield from _llama()
+    yield _tool("cargo", "engines are not built: greedy_lexeme_fallback is not available")
+    yield _tool("valgrind", "no instruction counts")
+    yield from _machine()
+
+
+def _engines() -> Iterator[Finding]:
+    for entry in registry.entries().values():
+        what = f"engine {entry.name}"
+        if entry.path is None:
+            yield Finding(what, "skip", f"{entry.spec}, not here", f"run: {entry.remedy}")
+            continue
+        try:
+            engine = registry.get(entry.name)
+            ability = engine.fallback_option or "no fallback"
+            yield Finding(what, "ok", f"{engine.release}, {ability}, sha256 {engine.sha256[:12]}")
+        except LlgbenchError as error:
+            yield Finding(what, "skip", str(error), f"run: {entry.remedy}")
+
+
+def _vocabs() -> Finding:
+    entries = vocab.catalogue()
+    absent = [entry.name for entry in entries.values() if not entry.here]
+    detail = f"{len(entries) - len(absent)} of {len(entries)} fetched"
+    if absent:
+        return Finding("vocabs", "skip", detail, "run: llgbench vocab fetch")
+    return Finding("vocabs", "ok", detail)
+
+
+def _llama() -> Iterator[Finding]:
+    try:
+        vocab.llama()
+    except LlgbenchError as error:
+        yield Finding("llama.cpp", "skip", str(error), "nothing can be measured")
+        return
+    from llama_cpp import llama_cpp as c
+
+    info = c.llama_print_system_info().decode().strip().rstrip("|").strip()
+    yield Finding(
+        "llama.cpp", "ok", f"llama-cpp-python {provenance.package_version('llama-cpp-python')}"
+    )
+    yield Finding("llama.cpp CPU", "ok", info)
+    if c.llama_supports_gpu_offload():
+        yield Finding("llama.cpp GPU", "ok", "built with GPU offload")
+    else:
+        yield Finding("llama.cpp GPU", "skip", "built without it", "--device cuda is refused")
+
+
+def _tool(name: str, without: str) -> Finding:
+    path = shutil.which(name)
+    return Finding(name, "ok", path) if path else Finding(name, "skip", "not found", without)
+
+
+def _machine() -> Iterator[Finding]:
+    machine = provenance.machine()
+    yield Finding("cpu", "ok", f"{machine['cpu']}, {len(machine['affinity'])} cores usable")
+    governor = machine["governor"]
+    if governor in (None, "performance"):
+        yield Finding("governor", "ok", governor or "not shown (virtual machine)")
+    else:
+        yield Finding("governor", "warn", governor, "frequency moves; prefer performance")
+    empty = replay.empty_step()
+    slow = empty.wall_ns > 100
+    yield Finding(
+        "empty step", "warn" if slow else "ok",
+        f"{empty.wall_ns:.0f} ns a step, of which the clocks read {empty.read_ns:.0f}",
+        "times near it are the clock's own" if slow else "",
+    )  # fmt: skip
