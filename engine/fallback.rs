@@ -149,6 +149,8 @@ pub(super) struct Fallback {
     pub(super) items_end: usize,
     /// Rows below this are a level's or those of `siblings`.
     rows_in_use: usize,
+    /// Whether the current walk has left anything to clean up.
+    walked: bool,
     /// How far behind the committed bytes the byte that is being read lies.
     pub(super) lag: usize,
     stats: FallbackStats,
@@ -161,11 +163,6 @@ impl Fallback {
             threshold: THRESHOLD.load(Ordering::Relaxed),
             ..Default::default()
         }
-    }
-
-    /// Whether a lexeme may have bytes below the entries of its row.
-    pub(super) fn has_jumps(&self) -> bool {
-        !self.marks.is_empty() || !self.levels.is_empty()
     }
 }
 
@@ -197,9 +194,12 @@ impl ParserState {
     /// bytes have become too many to be read again.
     #[inline(always)]
     pub(super) fn sync_fallback(&mut self) {
-        if self.fallback.on && !self.fallback.marks.is_empty() {
-            self.step_levels();
-            self.make_due_levels();
+        if self.fallback.on {
+            let pending = self.dead_end_of(self.lexer_state()) == DeadEnd::FallBack;
+            if pending || !self.fallback.levels.is_empty() {
+                self.step_levels();
+                self.make_due_levels();
+            }
         }
     }
 
@@ -216,10 +216,15 @@ impl ParserState {
     }
 
     /// To be called when a trie walk has put the stack back.
+    #[inline(always)]
     pub(super) fn end_fallback_walk(&mut self) {
-        if !self.fallback.on {
-            return;
+        if std::mem::take(&mut self.fallback.walked) {
+            self.clean_up_after_walk();
         }
+    }
+
+    #[inline(never)]
+    fn clean_up_after_walk(&mut self) {
         self.fallback.siblings = None;
         self.put_rows_back();
         let levels = &self.fallback.levels;
@@ -336,12 +341,22 @@ impl ParserState {
     #[inline(never)]
     fn displace_row_in_use(&mut self, idx: usize) {
         self.fallback.siblings = None;
+        self.fallback.walked = !self.scratch.definitive;
         if idx < self.fallback.rows_end && !self.scratch.definitive {
             let displaced = &mut self.fallback.displaced;
             if !displaced.iter().any(|(known, _)| *known == idx) {
                 displaced.push((idx, self.rows[idx].clone()));
             }
         }
+    }
+
+    /// Whether the current lexeme may have bytes below the entries of its row.
+    pub(super) fn lexeme_may_have_jump(&self) -> bool {
+        // The last mark of a walk may be left over from another path.
+        self.fallback.marks.last().is_some_and(|mark| {
+            !self.scratch.definitive
+                || self.lexer_stack[mark.at].row_idx == self.lexer_state().row_idx
+        })
     }
 
     /// The bytes of the current lexeme, those read before a jump included.
@@ -569,6 +584,7 @@ impl ParserState {
             // A byte that is not committed yet is marked as `fall_back()` does.
             let pending = self.lexer_state().row_idx == SEPARATOR.row_idx;
             self.fallback.lag = (len - usize::from(pending)).saturating_sub(at);
+            self.forget_lexeme(reading.top.row_idx);
             self.lexer_stack.push(SEPARATOR);
             for idx in reading.lexeme_from..at {
                 self.lexer_stack.push(LexerState {
@@ -594,6 +610,13 @@ impl ParserState {
         }
         self.lexer_stack.truncate(len);
         ok
+    }
+
+    /// Forgets what another reading, dropped or rolled back, emitted from a row: captures begin there.
+    fn forget_lexeme(&mut self, row_idx: u32) {
+        if self.scratch.definitive {
+            self.row_infos[row_idx as usize].lexeme = Lexeme::bogus();
+        }
     }
 
     /// Reads to the end of the stack, falling back until the lexeme is complete there or empty.
@@ -644,6 +667,7 @@ impl ParserState {
                 self.dead_end_of(curr) == DeadEnd::FallBack && self.fall_back(byte)
             }
             (res, _) => {
+                self.forget_lexeme(curr.row_idx);
                 self.keep_levels(0);
                 self.advance_lexer_or_parser(res, curr)
             }
@@ -660,6 +684,7 @@ impl ParserState {
             let found = self.newest_boundary();
             found.map(|(boundary, level)| (Reading::of(top, at, Some(boundary)), level))
         } else {
+            self.fallback.walked = true;
             self.reading_of_siblings()
         };
         let Some((reading, level)) = started else {
@@ -738,6 +763,7 @@ impl ParserState {
     ///
     /// In definitive mode this is the first step of its promotion.
     fn level(&mut self, level: usize, base: usize) -> Reading {
+        self.fallback.walked = !self.scratch.definitive;
         self.put_rows_back();
         if level > self.fallback.levels.len() {
             self.make_level(base);
@@ -894,7 +920,7 @@ impl ParserState {
 
 /// A recognizer for trie walks with the fallback on. It is a type of its own so that a walk with
 /// the fallback off has not one instruction more than it ever had.
-pub(crate) struct FallbackRecognizer<'a, 'b>(&'a mut ParserRecognizer<'b>);
+struct FallbackRecognizer<'a, 'b>(&'a mut ParserRecognizer<'b>);
 
 impl Recognizer for FallbackRecognizer<'_, '_> {
     fn cancellation_enabled(&self) -> bool {
@@ -931,22 +957,23 @@ impl Recognizer for FallbackRecognizer<'_, '_> {
         let next = lexer
             .dfa
             .transition_with_cancellation(curr.lexer_state, byte, cancellation);
-        if next.is_dead() {
-            match lexer.dfa.dead_end(curr.lexer_state) {
-                DeadEnd::Reject => false,
-                DeadEnd::FallBack => state.fall_back(byte),
-                DeadEnd::Emit => lexer.may_begin_with(byte) && self.0.try_push_byte(byte),
-            }
-        } else if next.has_lowest_match() {
-            self.0.try_push_byte(byte)
-        } else {
+        if !next.is_dead() && !next.has_lowest_match() {
             state.lexer_stack.push(LexerState {
                 row_idx: curr.row_idx,
                 lexer_state: next,
                 byte: Some(byte),
             });
-            true
+            return true;
         }
+        if next.is_dead() {
+            match lexer.dfa.dead_end(curr.lexer_state) {
+                DeadEnd::Reject => return false,
+                DeadEnd::Emit if !lexer.may_begin_with(byte) => return false,
+                DeadEnd::Emit => {}
+                DeadEnd::FallBack => return state.fall_back(byte),
+            }
+        }
+        self.push_end_of_lexeme(byte)
     }
 
     fn save_stats(&mut self, nodes_walked: usize) {
@@ -954,9 +981,16 @@ impl Recognizer for FallbackRecognizer<'_, '_> {
     }
 }
 
+impl FallbackRecognizer<'_, '_> {
+    #[inline(never)]
+    fn push_end_of_lexeme(&mut self, byte: u8) -> bool {
+        self.0.try_push_byte(byte)
+    }
+}
+
 impl<'b> ParserRecognizer<'b> {
     /// This recognizer with the fallback on; only to be used where it is.
-    pub(crate) fn with_fallback<'a>(&'a mut self) -> FallbackRecognizer<'a, 'b> {
+    fn with_fallback<'a>(&'a mut self) -> FallbackRecognizer<'a, 'b> {
         FallbackRecognizer(self)
     }
 
@@ -969,7 +1003,16 @@ impl<'b> ParserRecognizer<'b> {
         }
     }
 
-    /// `try_push_byte()`, the fallback on where the grammar asks for it.
+    /// `trie.chop_tokens()`, in the same way.
+    pub(crate) fn chop_tokens(&mut self, trie: &TokTrie, tokens: &[TokenId]) -> (usize, usize) {
+        if self.state.fallback.on {
+            trie.chop_tokens(&mut self.with_fallback(), tokens)
+        } else {
+            trie.chop_tokens(self, tokens)
+        }
+    }
+
+    /// `try_push_byte()`, in the same way.
     pub(super) fn push_byte(&mut self, byte: u8) -> bool {
         if self.state.fallback.on {
             self.with_fallback().try_push_byte(byte)
