@@ -110,6 +110,7 @@ impl Reading {
 #[derive(Clone)]
 struct Mark {
     at: usize,
+    row_idx: u32,
     boundary: Option<Boundary>,
     /// For a jump, the index of the first byte of the lexeme that it landed in.
     jump: Option<usize>,
@@ -256,6 +257,7 @@ impl ParserState {
             key.push(boundary.map_or(u32::MAX, |boundary| boundary.at as u32));
             key.push(level.reading.top.row_idx);
             key.push(level.reading.top.lexer_state.as_u32());
+            key.push(u32::from(level.reading.top.byte.is_some()));
             boundary = level.reading.boundary;
         }
         if boundary.is_some() {
@@ -353,10 +355,9 @@ impl ParserState {
     /// Whether the current lexeme may have bytes below the entries of its row.
     pub(super) fn lexeme_may_have_jump(&self) -> bool {
         // The last mark of a walk may be left over from another path.
-        self.fallback.marks.last().is_some_and(|mark| {
-            !self.scratch.definitive
-                || self.lexer_stack[mark.at].row_idx == self.lexer_state().row_idx
-        })
+        let row_idx = self.lexer_state().row_idx;
+        let last = self.fallback.marks.last();
+        last.is_some_and(|mark| !self.scratch.definitive || mark.row_idx == row_idx)
     }
 
     /// The bytes of the current lexeme, those read before a jump included.
@@ -427,7 +428,7 @@ impl ParserState {
         let top = self.lexer_stack[base - 1];
         let marks = &self.fallback.marks;
         let mark = marks.iter().rev().find(|mark| mark.at < base)?;
-        if self.lexer_stack[mark.at].row_idx != top.row_idx || self.accepts(top) {
+        if mark.row_idx != top.row_idx || self.accepts(top) {
             return None;
         }
         mark.boundary
@@ -656,6 +657,7 @@ impl ParserState {
                     let state = curr.lexer_state;
                     self.fallback.marks.push(Mark {
                         at,
+                        row_idx: curr.row_idx,
                         boundary: Some(Boundary { at: at - 1, state }),
                         jump: None,
                         level: 0,
@@ -706,6 +708,7 @@ impl ParserState {
         self.forget_marks(at);
         let mut mark = Mark {
             at,
+            row_idx: reading.top.row_idx,
             boundary: reading.boundary,
             jump: Some(reading.lexeme_from),
             level,

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any, ClassVar
+
 
 class Regex:
     """A regular expression; equal ones are one object, so that caches hash them by identity."""
@@ -70,7 +71,7 @@ def literal(text: str) -> Regex:
     return cat(*map(one_of, text))
 
 
-@lru_cache(maxsize=None)
+@cache
 def nullable(regex: Regex) -> bool:
     match regex.kind, regex.parts:
         case "cat", (a, b):
@@ -80,7 +81,7 @@ def nullable(regex: Regex) -> bool:
     return regex.kind in ("empty", "star")
 
 
-@lru_cache(maxsize=None)
+@cache
 def derivative(regex: Regex, byte: int) -> Regex:
     """Return what must follow for the regex to match, once ``byte`` was read."""
     match regex.kind, regex.parts:
@@ -113,7 +114,7 @@ def to_pattern(regex: Regex) -> str:
 
 @dataclass(frozen=True)
 class Terminal:
-    """A terminal: a lazy one ends as soon as it matches; ``suffix`` is what such a one ends with."""
+    """A terminal; one with a suffix is lazy: it ends with the suffix, as soon as it can."""
 
     regex: Regex
     suffix: str = ""
