@@ -5,11 +5,13 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
+from llgbench import output
 from llgbench.errors import InputError
-from llgbench.output import EXIT_DIFFERENCE, json_option, print_json, quiet_say, say
+from llgbench.output import json_option
 
 
 @click.command("report")
@@ -20,7 +22,10 @@ from llgbench.output import EXIT_DIFFERENCE, json_option, print_json, quiet_say,
 @click.option("--vocab", "vocabs", multiple=True, help="With --pr: as in llgbench compare.")
 @click.option("--budget", type=click.FloatRange(5), default=300.0, help="With --pr: seconds.")
 @click.option("--count", is_flag=True, help="With --pr: let instructions decide.")
-@click.option("--output", type=click.Path(path_type=Path), help="With --pr: folder of the files.")
+@click.option(
+    "--output", "folder", type=click.Path(path_type=Path), help="With --pr: where the files go."
+)
+@click.option("--print", "show", is_flag=True, help="Print the headline tables as well.")
 @json_option
 def report_command(
     records_given: tuple[Path, ...],
@@ -30,7 +35,8 @@ def report_command(
     vocabs: tuple[str, ...],
     budget: float,
     count: bool,
-    output: Path | None,
+    folder: Path | None,
+    show: bool,
     as_json: bool,
 ) -> None:
     """Write report.md and its pictures from records (the newest one by default) and ASV results.
@@ -42,21 +48,28 @@ def report_command(
       llgbench report --pr pypi:1.9.0 pypi:1.9.1
     """
     if pr is not None:
-        _pull_request(pr, cases, vocabs, budget, count, output, as_json)
+        _pull_request(pr, cases, vocabs, budget, count, folder, as_json)
     from llgbench import paths, records, report
 
-    folder = results or paths.root() / "results"
+    given = results or paths.root() / "results"
     chosen = list(records_given)
     if not chosen:
-        newest = records.latest(folder / "records")
+        newest = records.latest(given / "records")
         if newest is None:
-            raise InputError(f"no records in {folder / 'records'}; run: llgbench run")
+            raise InputError(f"no records in {given / 'records'}; run: llgbench run")
         chosen = [newest]
     read = [records.read(path) for path in chosen]
     if as_json:
-        print_json(report.tables(read))
+        output.print_json(report.tables(read, report.read_asv(given)))
         return
-    click.echo(report.write(read, folder))
+    if show:
+        for record in read:
+            for table in report.headline(record):
+                rows = [dict(zip(table.headers, row, strict=True)) for row in table.rows]
+                output.print_table(rows, title=table.title)
+                click.echo()
+        output.say("\n".join(report.RULES))
+    click.echo(report.write(read, given))
 
 
 def _pull_request(
@@ -67,12 +80,12 @@ def _pull_request(
     count: bool,
     folder: Path | None,
     as_json: bool,
-) -> None:
+) -> NoReturn:
     """Compare, write the section and its picture, and exit as ``llgbench compare`` does."""
     from llgbench import compare, pull_request
 
     plan = compare.plan_of(cases, vocabs, budget_s=budget, count=count)
-    found, where = compare.run(*pr, plan, folder, count=count, say=quiet_say)
+    found, where = compare.run(*pr, plan, folder, count=count, say=output.quiet_say)
     picture = None
     if found.rows:
         picture = "comparison.png"
@@ -84,8 +97,8 @@ def _pull_request(
     path = where / "section.md"
     path.write_text(text)
     if as_json:
-        print_json({**found.to_json(), "section": str(path)})
+        output.print_json({**found.to_json(), "section": str(path)})
     else:
         click.echo(text)
-    say(f"section and picture: {where}")
-    sys.exit(EXIT_DIFFERENCE if found.failed else 0)
+    output.say(f"section and picture: {where}")
+    sys.exit(output.EXIT_DIFFERENCE if found.failed else 0)
