@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -210,7 +211,7 @@ def test_a_failed_build_shows_cargo_and_its_log(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LLGBENCH_CACHE", str(tmp_path / "cache"))
-    if git_build.shutil.which("cargo") is None:
+    if shutil.which("cargo") is None:
         pytest.skip("no cargo")
     with pytest.raises(EngineError, match=r"could not compile.*the log is .*build\.log"):
         git_build.build(git_build.parse(f"git:{repository}@HEAD"), lambda _: None)
