@@ -9,6 +9,7 @@ import click
 
 import llgbench
 from llgbench import output
+from llgbench.commands.alerts import alerts_command, asv_command
 from llgbench.commands.check import check
 from llgbench.commands.compare import compare_command
 from llgbench.commands.doctor import doctor_command
@@ -43,6 +44,8 @@ for _command in (
     check,
     run,
     compare_command,
+    alerts_command,
+    asv_command,
     report_command,
     doctor_command,
 ):

@@ -58,7 +58,7 @@ def compare(
     found = Comparison(base, head, plan)
     random = np.random.default_rng(plan.seed)
     longest, number, look, next_look = 0.0, 0, 0, FIRST_LOOK
-    seconds = plan.seconds
+    seconds = _fit(plan, 0.0)
     found.ended = "the budget ended"
     while True:
         left = plan.budget_s - (clock() - started)
@@ -84,9 +84,9 @@ def compare(
                 found.wall_s = clock() - started
                 return found
             if number == 0:
-                seconds = _fit(plan, result, clock() - begun)
+                seconds = _fit(plan, result["setup_s"])
         number += 1
-        longest = max(longest if number > 2 else 0.0, clock() - begun)
+        longest = max(longest, clock() - begun)
         enough = len(found.processes) // len(plan.vocabs)
         if enough >= next_look:
             look += 1
@@ -119,10 +119,9 @@ def _take(found: Comparison, result: dict[str, Any], vocab: str) -> None:
         found.processes.append(result)
 
 
-def _fit(plan: Plan, first: Mapping[str, Any], took_s: float) -> float:
+def _fit(plan: Plan, setup_s: float) -> float:
     """Return how long a process should measure so that the first two looks fit in the budget."""
-    setup = took_s - plan.seconds if took_s > plan.seconds else first["setup_s"]
-    wanted = (plan.budget_s - took_s) / (2 * FIRST_LOOK * len(plan.vocabs)) - setup
+    wanted = plan.budget_s / (2 * FIRST_LOOK * len(plan.vocabs)) - setup_s
     return min(max(wanted, 1.0), plan.seconds)
 
 
