@@ -52,7 +52,8 @@ class Masks:
 
 def configuration(repo: Path, branch: str) -> dict[str, object]:
     """Return asv.conf.json for a checkout, as plain data."""
-    cargo = " ".join(["cargo", *git_build.BUILD])
+    # ASV looks for executables in the environment alone, so cargo is named by its path.
+    cargo = " ".join([shutil.which("cargo") or "cargo", *git_build.BUILD])
     # Outside the checkout, which ASV cleans: what two commits have in common is built once.
     built = f"{{conf_dir}}/target/release/{git_build.LIBRARY}"
     # What the environment sees besides its own: this interpreter's packages and llgbench itself.

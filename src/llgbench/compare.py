@@ -28,7 +28,7 @@ from llgbench.sides import Side
 from llgbench.workers import WorkerLostError, spawn
 
 # The processes after which the data are looked at for an early end; then every time 1.5 as many.
-FIRST_LOOK = 6
+FIRST_LOOK = 8
 
 
 def compare(

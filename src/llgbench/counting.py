@@ -36,7 +36,7 @@ _SEED_SOURCE = Path(__file__).parent / "csrc" / "seed.c"
 _TRIGGER = re.compile(r"^desc: Trigger: Client Request: (.+)$", re.MULTILINE)
 _TOTALS = re.compile(r"^totals: (\d+)$", re.MULTILINE)
 
-# One text's replay: {"compile": [n], "mask": [n, …], "consume": [n, …]}.
+# {"compile": one a replay, "mask": one a step of each replay in turn, "consume": the same}.
 Counts = dict[str, list[int]]
 
 
@@ -99,19 +99,21 @@ def count(
 
 
 def count_metrics(counts: Counts) -> dict[str, float]:
-    """Return the metrics of one replay, in instructions.
+    """Return the metrics of one process and side, in instructions.
 
     Every step is counted exactly, so that percentiles are those of these very steps and need no
     samples above them.
     """
-    mask, consume = np.array(counts["mask"], float), np.array(counts["consume"], float)
-    tbm = mask[: len(consume)] + consume
+    rounds = len(counts["compile"])
+    mask = np.array(counts["mask"], float).reshape(rounds, -1)
+    consume = np.array(counts["consume"], float).reshape(rounds, -1)
+    tbm = mask[:, : consume.shape[1]] + consume
     return {
         "TBM mean": float(tbm.mean()),
         "TBM p50": float(np.percentile(tbm, 50)),
         "TBM p99": float(np.percentile(tbm, 99)),
-        "TBM max": float(tbm.max()),
-        "TTFM": counts["compile"][0] + float(mask[0]),
+        "TBM max": float(np.median(tbm.max(axis=1))),
+        "TTFM": float(np.mean(np.array(counts["compile"]) + mask[:, 0])),
         "consume": float(np.median(consume)),
     }
 

@@ -58,7 +58,7 @@ def estimate(
 
     The location is the mean of the logarithms without the lowest and the highest fifth: on a
     shared machine one process in ten is disturbed on one side alone, and such a ratio would
-    outweigh all others. The interval is a bootstrap-t: processes are drawn again with
+    outweigh all others. The interval is a symmetric bootstrap-t: processes are drawn again with
     replacement, and each draw is measured in its own standard errors, which keeps its level where
     the plain percentile bootstrap is too narrow (few processes). The test is Yuen's, against a
     change of the threshold rather than against none: what is smaller is of no interest, found or
@@ -84,24 +84,21 @@ def estimate(
         outside = mean > up or mean < down
         ratio = math.exp(mean)
         return Estimate(ratio, ratio, ratio, 0.0 if outside else 1.0, 0.0, n)
-    tail = (1 - level) / 2
     if resamples:
         draws = logs[random.integers(0, n, (resamples, n))]
         means, errors = _trimmed(draws)
         # A draw of one process many times has no error to be measured in.
-        usable = errors > 0.02 * error
-        t = (means[usable] - mean) / errors[usable]
-        t_low, t_high = (float(x) for x in np.quantile(t, [tail, 1 - tail]))
+        usable = errors > 0.1 * error
+        reach = float(np.quantile(np.abs(means[usable] - mean) / errors[usable], level))
     else:
-        t_high = student_quantile(tail, freedom)
-        t_low = -t_high
+        reach = student_quantile((1 - level) / 2, freedom)
     p = 2 * min(
         student_tail((mean - up) / error, freedom), student_tail((down - mean) / error, freedom)
     )
     return Estimate(
         math.exp(mean),
-        math.exp(mean - t_high * error),
-        math.exp(mean - t_low * error),
+        math.exp(mean - reach * error),
+        math.exp(mean + reach * error),
         min(p, 1.0),
         spread,
         n,
