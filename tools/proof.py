@@ -28,9 +28,9 @@ CASES = ("json-tool-call", "json-nested", "github-workflow")
 PROOFS: dict[str, dict[str, Any]] = {
     "aa": {"planted": None, "cases": CASES},
     "clock": {"planted": {"PLANTED_SCALE": "5"}, "cases": CASES},
-    # json-tool-call's longest text costs 12 million instructions in masks; see `work`.
-    "count": {"planted": {"PLANTED_SHARE": "1"}, "cases": ("json-tool-call",), "add": 0.01},
-    "spike": {"planted": {"PLANTED_SHARE": "500", "PLANTED_WORK": "30000000"},
+    "count": {"planted": {"PLANTED_SHARE": "1"}, "cases": ("json-tool-call",), "add": 0.01,
+              "vocab": "llama-spm"},
+    "spike": {"planted": {"PLANTED_SHARE": "500", "PLANTED_WORK": "2000000"},
               "cases": ("github-workflow",)},
 }  # fmt: skip
 
@@ -53,6 +53,7 @@ def compare(base: str, head: str | None, proof: str, budget: float, extra: dict[
     command += [head] if head is not None else ["--self"]
     for case in PROOFS[proof]["cases"]:
         command += ["--case", case]
+    command += ["--vocab", PROOFS[proof].get("vocab", "llama-bpe")]
     command += ["--budget", str(budget), "--output", str(out), "--json"]
     if proof == "count":
         command += ["--count"]
