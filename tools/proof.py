@@ -67,7 +67,9 @@ def compare(base: str, head: str | None, proof: str, budget: float, extra: dict[
 
 def work_for(base: str, head: str, share: float, out: Path) -> int:
     """Return how much work a mask adds ``share`` to the mean TBM, in instructions (one count)."""
-    found = compare(base, head, "count", 1, {"PLANTED_WORK": "0"}, out)
+    found = compare(base, head, "count", 5, {"PLANTED_WORK": "0"}, out)
+    if "rows" not in found:
+        raise SystemExit(found["error"])
     row = next(r for r in found["rows"] if r["metric"] == "TBM mean")
     # The planted loop is two instructions a round.
     return round(row["base"] * share / 2)
