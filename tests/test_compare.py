@@ -166,6 +166,17 @@ def test_an_engine_and_its_copy_have_equal_masks_and_times(wheel: Side, tmp_path
     assert comparison.side_metrics(nested, "base")["TBM p50"] > 0
 
 
+def test_work_counters_are_equal_for_equal_engines(tmp_path: Path) -> None:
+    try:
+        stock = sides.resolve("stock", lambda _: None)
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    job = Job(0, stock, stock, "llama-spm", "greedy_tokenize", ("listed",), 0, mode="verify")
+    found = {c["counter"]: c for c in run(job)["counters"]}
+    assert found["trie_nodes_walked"]["base"] > 0
+    assert all(c["base"] == c["head"] for c in found.values())
+
+
 def test_a_worker_speaks_one_line_where_it_refuses(wheel: Side, tmp_path: Path) -> None:
     job = Job(0, wheel, wheel, "llama-spm", "greedy_tokenize", ("no-such-case",), 0)
     with pytest.raises(CompareError, match="unknown case 'no-such-case'"):

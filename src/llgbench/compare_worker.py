@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from llgbench import bridge, case, output, runner
+from llgbench import bridge, case, counters, output, runner
 from llgbench._native import ffi, lib
 from llgbench.case import Case
 from llgbench.engine import TokenArray, load
@@ -97,7 +97,7 @@ def subjects(job: Job, vocab: Vocab, stack: ExitStack) -> dict[str, Any]:
 def run(job: Job) -> dict[str, Any]:
     """Verify and measure, or count; return the result as plain data."""
     started = time.monotonic()
-    found: dict[str, Any] = {"cases": {}, "differences": []}
+    found: dict[str, Any] = {"cases": {}, "differences": [], "counters": []}
     with ExitStack() as stack:
         vocab = stack.enter_context(open_vocab(job.vocab))
         tokenizers = subjects(job, vocab, stack)
@@ -121,6 +121,8 @@ def run(job: Job) -> dict[str, Any]:
                     return found
                 continue
             found["cases"][name] = {"texts": [t.name for t in loaded.texts], "steps": steps}
+            if job.mode == "verify":
+                found["counters"] += _counters(name, pair, traces)
             prepared.append((name, pair, traces))
         found["setup_s"] = time.monotonic() - started
         if job.mode != "time":
@@ -260,6 +262,28 @@ def count(
         finally:
             api.free_matcher(matcher)
     return {"label": label, "rounds": rounds // 2 * 2}
+
+
+def _counters(
+    name: str, pair: Mapping[str, Subject], traces: Sequence[TokenArray]
+) -> list[dict[str, Any]]:
+    """Return the work counters of a case's longest trace, a line each, where both sides count."""
+    sums: dict[str, dict[str, int]] = {}
+    for side in SIDES:
+        with pair[side].tokenizer.matcher(pair[side].grammar) as matcher:
+            found = counters.collect(matcher, max(traces, key=len))
+        if found is None:
+            return []
+        sums[side] = found
+    return [
+        {
+            "case": name,
+            "counter": counter,
+            "base": sums["base"][counter],
+            "head": sums["head"][counter],
+        }
+        for counter in counters.NAMES
+    ]
 
 
 def machine_metadata() -> dict[str, Any]:

@@ -75,6 +75,7 @@ def count(
         if not verified["cases"] or (found.differences and not plan.unequal):
             found.ended = "masks differ"
             return found
+        found.counters += [{**c, "vocab": vocab} for c in verified["counters"]]
         cases = tuple(verified["cases"])
         progress(f"counting on {vocab}: {SEEDS} processes under callgrind")
         jobs = [
@@ -90,7 +91,6 @@ def count(
                 for metric, value in metrics[0].items():
                     pair = value, metrics[1][metric]
                     pairs.setdefault((case, vocab, metric), []).append(pair)
-        found.counters += [{**c, "vocab": vocab} for c in done[0][0].get("counters", [])]
     # Nothing is looked at before the end, so the whole rate may be spent.
     found.rows = table(pairs, plan, plan.rate, np.random.default_rng(plan.seed), "instructions")
     found.wall_s = time.monotonic() - started

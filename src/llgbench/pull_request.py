@@ -202,11 +202,18 @@ def _explained(step: Step, found: Comparison) -> Step:
 
 
 def _counters(found: Comparison) -> list[str]:
-    if found.rows and found.rows[0].unit == "instructions":
-        whole = [r for r in found.rows if r.case == ALL] or found.rows
-        shown = ", ".join(f"{r.metric} {_change(r.estimate.ratio)} ({r.verdict})" for r in whole)
-        return [f"Instructions (callgrind): {shown}."]
-    return ["Instructions: not counted (`--count`)."]
+    if not found.rows or found.rows[0].unit != "instructions":
+        return ["Instructions: not counted (`--count`)."]
+    whole = [r for r in found.rows if r.case == ALL] or found.rows
+    shown = ", ".join(f"{r.metric} {_change(r.estimate.ratio)} ({r.verdict})" for r in whole)
+    lines = [f"Instructions (callgrind): {shown}."]
+    moved = [c for c in found.counters if c["base"] != c["head"]]
+    if found.counters:
+        said = ", ".join(
+            f"{c['counter']} of {c['case']} {c['base']:,} → {c['head']:,}" for c in moved[:6]
+        )
+        lines += ["", f"Work counters: {said or 'equal in every case'}."]
+    return lines
 
 
 def _full_table(found: Comparison, room: int) -> str:

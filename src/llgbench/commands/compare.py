@@ -88,6 +88,11 @@ def _print(found: Comparison, plan: Plan, where: Path, as_json: bool) -> None:
             [_row(row, found, plan) for row in found.rows],
             title=f"{found.base}  →  {found.head}",
         )
+    for c in found.counters:
+        if c["base"] != c["head"]:
+            click.echo(f"{c['counter']} of {c['case']}: {c['base']:,} → {c['head']:,}")
+    if found.counters and all(c["base"] == c["head"] for c in found.counters):
+        click.echo("work counters are equal in every case")
     for line in found.lost:
         output.say(f"lost {line}; {len(found.processes)} others are in the table")
     click.echo(comparison.headline(found))
@@ -97,7 +102,9 @@ def _print(found: Comparison, plan: Plan, where: Path, as_json: bool) -> None:
 
 
 def _row(row: Row, found: Comparison, plan: Plan) -> dict[str, Any]:
-    from llgbench import inference
+    from llgbench import comparison, inference
+
+    key = (row.case, row.vocab, row.metric)
 
     as_is = row.unit == "instructions"
     shown: dict[str, Any] = {"case": row.case}
@@ -114,6 +121,9 @@ def _row(row: Row, found: Comparison, plan: Plan) -> dict[str, Any]:
         "verdict": row.verdict,
         "processes": e.processes,
     }
+    if as_is:
+        by_clock = [r for r in found.clock if (r.case, r.vocab, r.metric) == key]
+        shown["by the clock"] = comparison.ratio_text(by_clock[0].estimate) if by_clock else None
     if found.self_test:
         shown["sees changes of"] = f"{inference.smallest_visible(e, plan.threshold):.1%}"
     return shown
