@@ -106,7 +106,7 @@ impl Reading {
     }
 }
 
-/// What the entry at `at` changed besides the stack: it is a jump, or the first one after a boundary.
+/// What the entry at `at` changed besides the stack: it is a jump, or the first after a boundary.
 #[derive(Clone)]
 struct Mark {
     at: usize,
@@ -279,9 +279,7 @@ impl ParserState {
     fn flush_fallback(&mut self) -> bool {
         // Definitively there is no way back, so it is tried out first.
         let definitive = self.scratch.definitive;
-        if definitive
-            && !self.run_speculative("fallback_flush", |s| s.flush_fallback())
-        {
+        if definitive && !self.run_speculative("fallback_flush", |s| s.flush_fallback()) {
             return false;
         }
         let Some((mut reading, level)) = self.reading_to_end() else {
@@ -476,10 +474,17 @@ impl ParserState {
     fn bytes_between(&self, from: usize, to: usize) -> Vec<u8> {
         // Where tokens can be rolled back, each committed byte has one entry, after the first.
         let mut bytes = Vec::with_capacity(to.saturating_sub(from) + 1);
-        if self.lexer_spec().can_rollback() && (1..=to).contains(&from) && to <= self.bytes.len() + 1 {
+        if self.lexer_spec().can_rollback()
+            && (1..=to).contains(&from)
+            && to <= self.bytes.len() + 1
+        {
             bytes.extend_from_slice(&self.bytes[from - 1..to - 1]);
         } else if from < to {
-            bytes.extend(self.lexer_stack[from..to].iter().filter_map(|entry| entry.byte));
+            bytes.extend(
+                self.lexer_stack[from..to]
+                    .iter()
+                    .filter_map(|entry| entry.byte),
+            );
         }
         bytes
     }
@@ -614,7 +619,10 @@ impl ParserState {
             self.lexer_stack.push(SEPARATOR);
             for idx in reading.lexeme_from..at {
                 let byte = self.lexer_stack[idx].byte;
-                self.lexer_stack.push(LexerState { byte, ..reading.top });
+                self.lexer_stack.push(LexerState {
+                    byte,
+                    ..reading.top
+                });
             }
         }
         if hidden == 0 || reading.lexeme_from >= at {
@@ -628,7 +636,8 @@ impl ParserState {
         if ok {
             let entries = &self.lexer_stack[len..];
             let top = entries[entries.len() - 1];
-            let in_lexeme = |entry: &&LexerState| entry.row_idx == top.row_idx && entry.byte.is_some();
+            let in_lexeme =
+                |entry: &&LexerState| entry.row_idx == top.row_idx && entry.byte.is_some();
             reading.lexeme_from = at + 1 - entries.iter().rev().take_while(in_lexeme).count();
             reading.top = top;
         }
@@ -636,7 +645,7 @@ impl ParserState {
         ok
     }
 
-    /// Forgets what another reading, dropped or rolled back, emitted from a row: captures begin there.
+    /// Forgets what another reading, now dropped, emitted from a row; captures would begin with it.
     fn forget_lexeme(&mut self, row_idx: u32) {
         if self.scratch.definitive {
             self.row_infos[row_idx as usize].lexeme = Lexeme::bogus();
@@ -874,7 +883,10 @@ impl ParserState {
                 let dropped = self.fallback.levels.remove(level - 1).captures;
                 let captures = &mut self.fallback.levels[level - 1].captures;
                 let newer = std::mem::replace(captures, dropped);
-                newer.capture_list.into_iter().for_each(|c| captures.push(c));
+                newer
+                    .capture_list
+                    .into_iter()
+                    .for_each(|c| captures.push(c));
                 continue;
             }
             if let (false, Some(boundary)) = (alive, reading.boundary) {
