@@ -52,6 +52,12 @@ QUICK_VOCABS = ("llama-spm", "llama-bpe", "gemma-4")
 # Pooled in the headline table: schemas alone, so that it compares with the field's (MaskBench).
 QUICK_JSON_CASES = ("json-tool-call", "json-nested", "github-workflow", "large-enum")
 
+
+def is_json(case: str) -> bool:
+    """Whether a case of the quick grid is one of its schemas."""
+    return case in QUICK_JSON_CASES
+
+
 QUICK_LEXER_CASES = ("listed", "fstring-greedy", "cpp-templates", "lazy-stop")
 
 CHECKPOINTS = tuple(f"checkpoint@{n}" for n in (16, 64, 65, 128, 256))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +59,7 @@ def run(
       llgbench run --grammar my.lark --text ok.txt --vocab ./my-model.gguf
       llgbench run --maskbench maskbench/data --vocab llama-bpe --variant token_to_piece
     """
-    from llgbench import paths, provenance, records, runner
+    from llgbench import recording
     from llgbench.variant import DEFAULT_VARIANTS
 
     chosen = variants or DEFAULT_VARIANTS
@@ -71,54 +70,42 @@ def run(
         tuple(cases) if cases is not None else case_names, vocabs, chosen, engine, profile
     )
     _validate_names(configurations, cases)
-    plan = _rounds(rounds, profile, maskbench is not None)
+    with output.steps(len(configurations), "replaying") as progress:
 
-    root = paths.root()
-    where = (results or root / "results") / "records"
-    where_from = provenance.collect(root)
-    digests = sorted(c.digest for c in (cases or {}).values())
-    mark = records.fingerprint(
-        provenance.identity(where_from), [str(c) for c in configurations], asdict(plan), digests
-    )
-    tally = runner.Tally()
-    entries: list[Entry] = []
-    with records.Writer(where, mark, {**where_from, "rounds": asdict(plan)}) as writer:
-        todo = [c for c in configurations if c not in writer.done]
-        if writer.done:
-            output.say(f"going on with {writer.path}: {len(writer.done)} are measured already")
-        try:
-            with output.steps(len(todo), "replaying") as progress:
-                running = runner.run(
-                    todo, plan, tally, cases, progress.doing, strict=maskbench is None
-                )
-                for entry in running:
-                    writer.add(entry)
-                    entries.append(entry)
-                    progress.done()
-        except KeyboardInterrupt:
-            raise InputError(
-                f"interrupted; what was measured is kept in {writer.path}, "
-                "and the same command goes on from there"
-            ) from None
-        writer.end()
-    entries = list(records.read(writer.path).entries)
+        def resumed(path: Path, already: int) -> None:
+            output.say(f"going on with {path}: {already} are measured already")
+            progress.done(already)
+
+        recorded = recording.record(
+            configurations,
+            _rounds(rounds, profile, maskbench is not None),
+            cases=cases,
+            results=results,
+            strict=maskbench is None,
+            resumed=resumed,
+            doing=progress.doing,
+            done=progress.done,
+        )
+    record, tally = recorded.record, recorded.tally
+    order = {c: n for n, c in enumerate(configurations)}
+    rows = [_row(e) for e in sorted(record.entries, key=lambda e: order[e.configuration])]
     if as_json:
         output.print_json(
             {
-                "record": str(writer.path),
-                "provenance": where_from,
+                "record": str(record.path),
+                "provenance": record.provenance,
                 "inside_llguidance_ns": tally.inside_ns,
                 "setup_ns": tally.setup_ns,
                 "wall_ns": tally.wall_ns,
-                "configurations": [_row(entry) for entry in entries],
+                "configurations": rows,
             }
         )
         return
-    output.print_table([_row(entry) for entry in entries], title="Times in µs, cold unless said")
+    output.print_table(rows, title="Times in µs, cold unless said")
     if tally.inside_ns:
         output.say(
             f"{tally.wall_ns / 1e9:.1f} s in all, {tally.wall_ns / tally.inside_ns:.2f} times the "
-            f"{tally.inside_ns / 1e9:.1f} s inside llguidance; record: {writer.path}"
+            f"{tally.inside_ns / 1e9:.1f} s inside llguidance; record: {record.path}"
         )
 
 
@@ -188,14 +175,15 @@ def _validate_names(configurations: Sequence[Configuration], cases: dict[str, Ca
 
 
 def _rounds(rounds: int | None, profile: Profile | None, maskbench: bool) -> Rounds:
+    from llgbench.recording import FULL, QUICK
     from llgbench.replay import Rounds
 
     if rounds is not None:
         return Rounds(cold=rounds, warm=2 * rounds, cached=1)
     if profile == "full":
-        return Rounds(cold=5, warm=20, cached=2)
+        return FULL
     # MaskBench's own harness replays each text once; one warm round tells how much is set-up.
-    return Rounds(cold=1, warm=1, cached=0) if maskbench else Rounds(cold=2, warm=4, cached=1)
+    return Rounds(cold=1, warm=1, cached=0) if maskbench else QUICK
 
 
 def _row(entry: Entry) -> dict[str, Any]:

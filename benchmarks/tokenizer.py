@@ -1,0 +1,50 @@
+"""Building a tokenizer: time and peak memory, and how many tokens the bridge gets wrong."""
+
+from llgbench import suite
+
+CONFIGURATIONS = [
+    "llama-spm | baseline",
+    "llama-spm | greedy_tokenize",
+    "llama-bpe | baseline",
+    "llama-bpe | greedy_tokenize",
+    "gemma-4 | greedy_tokenize",
+]
+
+
+class Tokenizer:
+    """llg_new_tokenizer on a vocab, as a variant calls it."""
+
+    version = "1"
+    params = (CONFIGURATIONS,)
+    param_names = ("vocab | variant",)
+    timeout = 120
+
+    def setup(self, configuration):
+        vocab, variant = (part.strip() for part in configuration.split("|"))
+        self.build, self.close = suite.tokenizer_builder(vocab, variant)
+
+    def teardown(self, configuration):
+        self.close()
+
+    def track_build(self, configuration):
+        """Three builds, in nanoseconds."""
+        return {"samples": [self.build() for _ in range(3)], "number": 1}
+
+    track_build.unit = "ns"
+
+    def peakmem_build(self, configuration):
+        """The whole process with the vocab open and one tokenizer."""
+        self.build()
+
+
+class TokenBytes:
+    """Tokens whose bytes a variant gives llguidance wrong (the first document, section 4.3)."""
+
+    version = "1"
+    unit = "tokens"
+    params = (CONFIGURATIONS,)
+    param_names = ("vocab | variant",)
+
+    def track_wrong_tokens(self, configuration):
+        """Count them."""
+        return suite.wrong_tokens(*(part.strip() for part in configuration.split("|")))

@@ -1,0 +1,896 @@
+//! The greedy lexeme fallback: maximal munch that can return to where it last could have stopped.
+//!
+//! The stock lexer follows the longest match and forgets that a shorter one was complete; when the
+//! longer one dies, so does the input. Here the newest accepting position of the current lexeme,
+//! its *boundary*, is remembered. When the lexer dies, the lexeme that ended at the boundary goes to
+//! the parser, and the bytes after it are read again in the context that follows. The same may
+//! happen within that reading, and so on. A later accepting position replaces the older for good.
+//!
+//! # The stack keeps the longer reading
+//!
+//! Every byte leaves one entry on `lexer_stack`, and a fallback is no exception: the byte that
+//! killed the longer reading pushes one entry, a *jump*, which names the row and the lexer state
+//! that the other reading has reached. The entries below it are left as the longer reading wrote
+//! them. So popping bytes while a trie is walked, and rolling tokens back, restore the longer
+//! reading with no undo record: they cut the stack, as ever. Rows need none either: the longer
+//! reading was in the middle of a lexeme, so no row above its own was in use.
+//!
+//! What the stack does not say about a jump is kept in a [`Mark`].
+//!
+//! # Levels
+//!
+//! Level 0 is the reading on the stack. Level `k + 1` is how the bytes read once level `k` has
+//! fallen back from its boundary. All levels share one table of rows: each level's rows are a
+//! prefix of the next one's, because a reading whose boundary is pending has no row above the one
+//! its current lexeme began in.
+//!
+//! Levels come about in two ways. While the bytes after a boundary are few (`threshold`), a level is
+//! read when first needed: once a trie walk, however many branches die, and thrown away after it.
+//! When they are more, the level is made once and then read on with every committed byte, so that no
+//! step ever reads more than `threshold` bytes and those of one token, whatever the lexeme's length.
+//!
+//! A walk that emits a lexeme from a shallow level writes rows where deeper levels have theirs.
+//! Those few rows are put aside (`displaced`) and put back before a level is used again; items are
+//! always written above the levels' own.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+
+/// How many bytes after a boundary are read again rather than kept in step.
+static THRESHOLD: AtomicUsize = AtomicUsize::new(64);
+
+/// Sets the threshold of parsers created from now on; for measurements.
+pub fn set_fallback_threshold(bytes: usize) {
+    THRESHOLD.store(bytes, Ordering::Relaxed);
+}
+
+/// Work done by the fallback since the parser was created.
+#[derive(Clone, Debug, Default)]
+pub struct FallbackStats {
+    /// Boundaries whose lexeme was given to the parser, committed or not.
+    pub recoveries: usize,
+    /// Bytes read again in another context.
+    pub reread_bytes: usize,
+    /// Committed bytes at which the parser changed to another reading.
+    pub promotions: usize,
+    /// Levels made to be kept in step.
+    pub snapshots: usize,
+    /// Bytes of input that the levels were kept in step with.
+    pub synced_bytes: usize,
+}
+
+/// A position at which the current lexeme could have ended.
+#[derive(Clone, Copy)]
+struct Boundary {
+    /// Index in the lexer stack of the lexeme's last byte.
+    at: usize,
+    /// The accepting state there.
+    state: StateID,
+}
+
+/// Where one way of reading the bytes on the stack has arrived.
+#[derive(Clone, Copy)]
+struct Reading {
+    top: LexerState,
+    /// Index in the lexer stack of the current lexeme's first byte, read or to come.
+    lexeme_from: usize,
+    /// The newest boundary of the current lexeme; none while `top` itself accepts.
+    boundary: Option<Boundary>,
+    /// Bytes that a stop lexeme, which has just matched, gives back; where there are any, and in a
+    /// reading that is dead, nothing can follow.
+    hidden: usize,
+}
+
+impl Reading {
+    fn of(top: LexerState, lexeme_from: usize, boundary: Option<Boundary>) -> Self {
+        Reading {
+            top,
+            lexeme_from,
+            boundary,
+            hidden: 0,
+        }
+    }
+
+    fn dead(row_idx: u32) -> Self {
+        let top = LexerState {
+            row_idx,
+            lexer_state: StateID::DEAD,
+            byte: None,
+        };
+        Reading {
+            hidden: usize::MAX,
+            ..Self::of(top, usize::MAX, None)
+        }
+    }
+}
+
+/// What the entry at `at` changed besides the stack: it is a jump, or the first one after a boundary.
+#[derive(Clone)]
+struct Mark {
+    at: usize,
+    boundary: Option<Boundary>,
+    /// For a jump, the index of the first byte of the lexeme that it landed in.
+    jump: Option<usize>,
+    /// For a jump in a trie walk, the level that it landed in.
+    level: usize,
+}
+
+#[derive(Clone)]
+struct Level {
+    reading: Reading,
+    /// Captures made since the boundary; the parser's own once the level is promoted.
+    captures: Captures,
+    /// Made in a trie walk and dropped with it.
+    in_walk: bool,
+}
+
+#[derive(Clone, Default)]
+pub(super) struct Fallback {
+    pub(super) on: bool,
+    threshold: usize,
+    marks: Vec<Mark>,
+    levels: Vec<Level>,
+    displaced: Vec<(usize, Row)>,
+    /// Rows and items below these belong to a level; 0 where there is none.
+    pub(super) rows_end: usize,
+    pub(super) items_end: usize,
+    /// How far behind the committed bytes the byte that is being read lies.
+    pub(super) lag: usize,
+    stats: FallbackStats,
+}
+
+impl Fallback {
+    pub(super) fn new(on: bool) -> Self {
+        Fallback {
+            on,
+            threshold: THRESHOLD.load(Ordering::Relaxed),
+            ..Default::default()
+        }
+    }
+}
+
+/// Keeps the bytes of a reading's lexeme apart from the stack below, see `feed()`.
+const SEPARATOR: LexerState = LexerState {
+    row_idx: u32::MAX,
+    lexer_state: StateID::DEAD,
+    byte: None,
+};
+
+// What parser.rs calls.
+impl ParserState {
+    /// As `advance_lexer_or_parser()` in definitive mode, but a dead lexer falls back.
+    #[inline(always)]
+    pub(super) fn advance_or_fall_back(
+        &mut self,
+        res: LexerResult,
+        curr: LexerState,
+        byte: Option<u8>,
+    ) -> bool {
+        if self.fallback.on {
+            self.commit(res, curr, byte)
+        } else {
+            self.advance_lexer_or_parser(res, curr)
+        }
+    }
+
+    /// Brings the levels up to the top of the stack, by one committed byte, and makes those whose
+    /// bytes have become too many to be read again.
+    #[inline(always)]
+    pub(super) fn sync_fallback(&mut self) {
+        if self.fallback.on && !self.fallback.marks.is_empty() {
+            self.step_levels();
+            self.make_due_levels();
+        }
+    }
+
+    /// To be called once tokens were rolled back.
+    pub(super) fn roll_fallback_back(&mut self) {
+        if !self.fallback.on {
+            return;
+        }
+        // The cache is keyed by position, and other bytes may come to stand there.
+        self.bias_cache = None;
+        self.keep_levels(0);
+        self.forget_marks(self.lexer_stack.len());
+        self.make_due_levels();
+    }
+
+    /// To be called when a trie walk has put the stack back.
+    pub(super) fn end_fallback_walk(&mut self) {
+        if !self.fallback.on {
+            return;
+        }
+        self.put_rows_back();
+        let levels = &self.fallback.levels;
+        let kept = levels.iter().take_while(|level| !level.in_walk).count();
+        self.keep_levels(kept);
+        self.forget_marks(self.lexer_stack.len());
+    }
+
+    /// Whether a boundary is pending below a top that does not accept.
+    pub(super) fn fallback_pending(&self) -> bool {
+        self.fallback.on && self.may_fall_back() && self.newest_boundary().is_some()
+    }
+
+    /// Tells apart the states between which the lexer's state and the row do not; empty where no
+    /// boundary is pending.
+    ///
+    /// A level's rows only ever grow, so the boundary it began at and its row identify them. A
+    /// level that is not kept in step is known by the position alone.
+    pub(super) fn fallback_key(&self) -> Vec<u32> {
+        if !self.fallback_pending() {
+            return vec![];
+        }
+        let mut key = vec![];
+        let mut boundary = self.newest_boundary().map(|(boundary, _)| boundary);
+        for level in &self.fallback.levels {
+            key.push(boundary.map_or(u32::MAX, |boundary| boundary.at as u32));
+            key.push(level.reading.top.row_idx);
+            key.push(level.reading.top.lexer_state.as_u32());
+            boundary = level.reading.boundary;
+        }
+        if boundary.is_some() {
+            key.push(self.lexer_stack.len() as u32);
+        }
+        key
+    }
+
+    /// Ends the lexeme at its boundary and reads the rest to the end; none where no boundary is
+    /// pending, else whether that worked. As `flush_lexer()`, it pushes one entry.
+    pub(super) fn flush_by_fallback(&mut self) -> Option<bool> {
+        if !self.fallback_pending() {
+            return None;
+        }
+        // Definitively there is no way back, so it is tried out first.
+        let definitive = self.scratch.definitive;
+        if definitive
+            && !self.run_speculative("fallback_flush", |s| s.flush_by_fallback() == Some(true))
+        {
+            return Some(false);
+        }
+        let Some((mut reading, level)) = self.reading_to_end() else {
+            return Some(false);
+        };
+        let end = self.lexer_stack.len();
+        if self.accepts(reading.top) {
+            let lexeme = self.lexer_mut().try_lexeme_end(reading.top.lexer_state);
+            if !self.feed(&mut reading, lexeme, end) {
+                return Some(false);
+            }
+        }
+        self.lexer_stack.push(LexerState {
+            byte: None,
+            ..reading.top
+        });
+        self.lexer_stack_flush_position = end;
+        if definitive {
+            self.promote(level);
+            self.keep_levels(0);
+        }
+        Some(true)
+    }
+
+    /// `lexer_allows_eos()` where a boundary is pending.
+    pub(super) fn fallback_allows_eos(&mut self) -> bool {
+        self.run_speculative("fallback_eos", |state| {
+            let Some((reading, _)) = state.reading_to_end() else {
+                return false;
+            };
+            state.accepts(reading.top) && state.lexer_mut().allows_eos(reading.top.lexer_state)
+        })
+    }
+
+    /// `forced_byte()` where a boundary is pending: two readings are open, so both must agree.
+    pub(super) fn forced_byte_by_trial(&mut self) -> Option<u8> {
+        self.run_speculative("forced_byte", |state| {
+            let mut found = None;
+            for byte in 0..=255 {
+                if state.try_push_byte_or_fall_back(byte) {
+                    state.pop_lexer_states(1);
+                    if found.is_some() {
+                        return None;
+                    }
+                    found = Some(byte);
+                }
+            }
+            // A special token cannot be forced in the middle of a lexeme.
+            found.filter(|&byte| byte != TokTrie::SPECIAL_TOKEN_MARKER)
+        })
+    }
+
+    /// Keeps a level's row that a walk is about to write over.
+    #[inline(always)]
+    pub(super) fn displace_row(&mut self, idx: usize) {
+        if idx < self.fallback.rows_end && !self.scratch.definitive {
+            let displaced = &mut self.fallback.displaced;
+            if !displaced.iter().any(|(known, _)| *known == idx) {
+                displaced.push((idx, self.rows[idx].clone()));
+            }
+        }
+    }
+
+    /// The bytes of the current lexeme, those read before a jump included.
+    pub(super) fn bytes_of_lexeme(&self) -> Vec<u8> {
+        let top = self.lexer_stack.len() - 1;
+        self.lexer_stack[self.lexeme_start(top)..]
+            .iter()
+            .filter_map(|entry| entry.byte)
+            .collect()
+    }
+
+    pub(super) fn try_push_byte_or_fall_back(&mut self, byte: u8) -> bool {
+        let mut recognizer = ParserRecognizer::new(self);
+        FallbackRecognizer(&mut recognizer).try_push_byte(byte)
+    }
+}
+
+// Boundaries.
+impl ParserState {
+    /// Whether the lexeme that `entry` is in could end there. An empty one cannot.
+    #[inline(always)]
+    fn accepts(&self, entry: LexerState) -> bool {
+        entry.byte.is_some() && self.accepts_in(entry.lexer_state)
+    }
+
+    #[inline(always)]
+    fn accepts_in(&self, state: StateID) -> bool {
+        let desc = self.lexer().dfa.state_desc(state);
+        desc.greedy_accepting.is_some()
+    }
+
+    /// False where no lexeme that led to this state can have passed an accepting one.
+    #[inline(always)]
+    fn may_fall_back(&self) -> bool {
+        let state = self.lexer_state().lexer_state;
+        self.lexer().dfa.state_desc(state).past_accepting
+    }
+
+    /// The number of entries that are committed.
+    fn base(&self) -> usize {
+        if self.scratch.definitive {
+            self.lexer_stack.len()
+        } else {
+            self.trie_lexer_stack
+        }
+    }
+
+    /// The newest boundary of the lexeme on the top of the stack, whose top does not accept, and
+    /// the level that it belongs to.
+    fn newest_boundary(&self) -> Option<(Boundary, usize)> {
+        let base = self.base();
+        let row_idx = self.lexer_state().row_idx;
+        // What a walk has pushed is searched; what is committed was marked.
+        for at in (base..self.lexer_stack.len()).rev() {
+            let below = self.lexer_stack[at - 1];
+            if below.row_idx != row_idx {
+                let mark = self.jump_at(at)?;
+                return mark.boundary.map(|boundary| (boundary, mark.level));
+            }
+            if self.accepts(below) {
+                let state = below.lexer_state;
+                return Some((Boundary { at: at - 1, state }, 0));
+            }
+        }
+        self.committed_boundary(base).map(|boundary| (boundary, 0))
+    }
+
+    /// The boundary pending at the committed entry below `base`.
+    fn committed_boundary(&self, base: usize) -> Option<Boundary> {
+        let top = self.lexer_stack[base - 1];
+        let marks = &self.fallback.marks;
+        let mark = marks.iter().rev().find(|mark| mark.at < base)?;
+        if self.lexer_stack[mark.at].row_idx != top.row_idx || self.accepts(top) {
+            return None;
+        }
+        mark.boundary
+    }
+
+    /// The mark of the jump that pushed the entry at `at`, the first one of its row.
+    ///
+    /// Popping leaves the marks of a walk behind, so the entry itself must look like a jump: it
+    /// began a lexeme with its byte, though the entry below could not end one.
+    fn jump_at(&self, at: usize) -> Option<&Mark> {
+        let below = self.lexer_stack[at.checked_sub(1)?];
+        if self.lexer_stack[at].byte.is_none() || self.accepts(below) {
+            return None;
+        }
+        let marks = &self.fallback.marks;
+        let found = marks.iter().rev().find(|mark| mark.at <= at)?;
+        (found.at == at && found.jump.is_some()).then_some(found)
+    }
+
+    /// The index of the first byte of the lexeme that the entry at `at` is in.
+    fn lexeme_start(&self, at: usize) -> usize {
+        let row_idx = self.lexer_stack[at].row_idx;
+        let mut start = at;
+        while start > 0 && self.lexer_stack[start - 1].row_idx == row_idx {
+            start -= 1;
+        }
+        if start > 0 && self.lexer_stack[start - 1].row_idx == SEPARATOR.row_idx {
+            return start;
+        }
+        let jump = self.jump_at(start).and_then(|mark| mark.jump);
+        jump.unwrap_or(start)
+    }
+
+    fn forget_marks(&mut self, from: usize) {
+        let marks = &mut self.fallback.marks;
+        while marks.last().is_some_and(|mark| mark.at >= from) {
+            marks.pop();
+        }
+    }
+}
+
+// Reading again.
+impl ParserState {
+    /// Reads the byte at `at` on the stack; false where the lexer or the parser refuses it.
+    ///
+    /// After false, `reading.boundary` is what it can fall back to.
+    fn step(&mut self, reading: &mut Reading, level: usize, at: usize) -> bool {
+        if reading.hidden > 0 {
+            return false;
+        }
+        let byte = self.lexer_stack[at].byte.unwrap();
+        let top = reading.top;
+        let lexer = self.shared_box.lexer_mut();
+        let res = lexer.advance(top.lexer_state, byte, false, &self.cancellation);
+        match res {
+            LexerResult::State(lexer_state, _) => {
+                if self.accepts_in(lexer_state) {
+                    reading.boundary = None;
+                    self.outdate_levels(level);
+                } else if self.accepts(top) {
+                    let state = top.lexer_state;
+                    reading.boundary = Some(Boundary { at: at - 1, state });
+                }
+                reading.top = LexerState {
+                    lexer_state,
+                    byte: Some(byte),
+                    ..top
+                };
+                true
+            }
+            LexerResult::Error => {
+                // Where the top accepts, the lexeme ends there, and the byte can begin no other.
+                if self.accepts(top) {
+                    reading.boundary = None;
+                }
+                false
+            }
+            res => {
+                reading.boundary = None;
+                self.outdate_levels(level);
+                self.feed(reading, res, at)
+            }
+        }
+    }
+
+    /// Gives the parser the lexeme that ended at the boundary, and reads the byte after it.
+    fn emit(&mut self, reading: &mut Reading, boundary: Boundary) -> bool {
+        self.fallback.stats.recoveries += 1;
+        self.fallback.stats.reread_bytes += 1;
+        let at = boundary.at + 1;
+        reading.boundary = None;
+        reading.top.lexer_state = boundary.state;
+        let lexeme = PreLexeme {
+            idx: MatchingLexemesIdx::GreedyAccepting(boundary.state),
+            byte: self.lexer_stack[at].byte,
+            byte_next_row: true,
+        };
+        self.feed(reading, LexerResult::Lexeme(lexeme), at)
+    }
+
+    /// Reads the bytes from `at` to before `end`, falling back where the lexer dies.
+    ///
+    /// Levels have read what is below `base`: a boundary there is left to them, and a newer one is
+    /// emitted on the spot. Returns the reading and its level, or none where all readings die.
+    fn reread(
+        &mut self,
+        mut reading: Reading,
+        mut level: usize,
+        mut at: usize,
+        end: usize,
+        base: usize,
+    ) -> Option<(Reading, usize)> {
+        while at < end {
+            if self.is_cancelled() {
+                return None;
+            }
+            self.fallback.stats.reread_bytes += 1;
+            if self.step(&mut reading, level, at) {
+                at += 1;
+                continue;
+            }
+            (reading, level, at) = self.next_reading(reading, level, base)?;
+        }
+        Some((reading, level))
+    }
+
+    /// Falls back from a reading that is stuck; also returns how far the new one has read.
+    fn next_reading(
+        &mut self,
+        mut reading: Reading,
+        level: usize,
+        base: usize,
+    ) -> Option<(Reading, usize, usize)> {
+        let boundary = reading.boundary?;
+        if boundary.at + 1 < base {
+            Some((self.level(level + 1, base), level + 1, base))
+        } else if self.emit(&mut reading, boundary) {
+            Some((reading, level, boundary.at + 2))
+        } else {
+            None
+        }
+    }
+
+    /// Advances the parser by a lexeme of `reading` that ends before or with the byte at `at`.
+    ///
+    /// The parser finds the row, and what it needs of the lexeme's bytes, on the top of the stack.
+    fn feed(&mut self, reading: &mut Reading, res: LexerResult, at: usize) -> bool {
+        let len = self.lexer_stack.len();
+        let needs_bytes = match res {
+            LexerResult::Lexeme(lexeme) => self.lexer().lexeme_props(lexeme.idx).0 > 0,
+            _ => true,
+        };
+        if self.scratch.definitive || needs_bytes {
+            // A byte that is not committed yet is marked as `fall_back()` does.
+            let pending = self.lexer_state().row_idx == SEPARATOR.row_idx;
+            self.fallback.lag = (len - usize::from(pending)).saturating_sub(at);
+            self.lexer_stack.push(SEPARATOR);
+            for idx in reading.lexeme_from..at {
+                self.lexer_stack.push(LexerState {
+                    byte: self.lexer_stack[idx].byte,
+                    ..reading.top
+                });
+            }
+            if reading.lexeme_from >= at {
+                self.lexer_stack.push(reading.top);
+            }
+        } else {
+            self.lexer_stack.push(reading.top);
+        }
+        let ok = self.advance_lexer_or_parser(res, reading.top);
+        self.fallback.lag = 0;
+        reading.hidden = std::mem::take(&mut self.backtrack_byte_count);
+        if ok {
+            let entries = &self.lexer_stack[len..];
+            let top = entries[entries.len() - 1];
+            let in_lexeme = |entry: &&LexerState| entry.row_idx == top.row_idx && entry.byte.is_some();
+            reading.lexeme_from = at + 1 - entries.iter().rev().take_while(in_lexeme).count();
+            reading.top = top;
+        }
+        self.lexer_stack.truncate(len);
+        ok
+    }
+
+    /// Reads to the end of the stack, falling back until the lexeme is complete there or empty.
+    fn reading_to_end(&mut self) -> Option<(Reading, usize)> {
+        let (boundary, mut level) = self.newest_boundary()?;
+        let (base, end) = (self.base(), self.lexer_stack.len());
+        let mut reading = Reading::of(self.lexer_state(), end, Some(boundary));
+        loop {
+            let at;
+            (reading, level, at) = self.next_reading(reading, level, base)?;
+            (reading, level) = self.reread(reading, level, at, end, base)?;
+            if reading.hidden > 0 {
+                return None;
+            }
+            if reading.top.byte.is_none() || self.accepts(reading.top) {
+                return Some((reading, level));
+            }
+        }
+    }
+}
+
+// Falling back.
+impl ParserState {
+    #[inline(never)]
+    fn commit(&mut self, res: LexerResult, curr: LexerState, byte: Option<u8>) -> bool {
+        let at = self.lexer_stack.len();
+        match (res, byte) {
+            (LexerResult::State(lexer_state, byte), _) => {
+                self.lexer_stack.push(LexerState {
+                    row_idx: curr.row_idx,
+                    lexer_state,
+                    byte: Some(byte),
+                });
+                if self.accepts_in(lexer_state) {
+                    self.keep_levels(0);
+                } else if self.accepts(curr) {
+                    let state = curr.lexer_state;
+                    self.fallback.marks.push(Mark {
+                        at,
+                        boundary: Some(Boundary { at: at - 1, state }),
+                        jump: None,
+                        level: 0,
+                    });
+                }
+                true
+            }
+            (LexerResult::Error, Some(byte)) => self.may_fall_back() && self.fall_back(byte),
+            (res, _) => {
+                self.keep_levels(0);
+                self.advance_lexer_or_parser(res, curr)
+            }
+        }
+    }
+
+    /// Pushes a byte that kills the lexer, as read after a fallback.
+    #[inline(never)]
+    fn fall_back(&mut self, byte: u8) -> bool {
+        let at = self.lexer_stack.len();
+        let base = self.base();
+        let top = self.lexer_state();
+        // In a walk, the parser may have refused what the lexer did not.
+        let dfa = &mut self.lexer_mut().dfa;
+        if !dfa.transition(top.lexer_state, byte).is_dead() {
+            return false;
+        }
+        let Some((boundary, level)) = self.newest_boundary() else {
+            return false;
+        };
+        // The bytes to read are those on the stack.
+        self.lexer_stack.push(LexerState {
+            byte: Some(byte),
+            ..SEPARATOR
+        });
+        let reading = Reading::of(top, at, Some(boundary));
+        let Some((reading, level)) = self.reread(reading, level, at, at + 1, base) else {
+            self.lexer_stack.truncate(at);
+            return false;
+        };
+        self.lexer_stack[at] = reading.top;
+        self.forget_marks(at);
+        let mut mark = Mark {
+            at,
+            boundary: reading.boundary,
+            jump: Some(reading.lexeme_from),
+            level,
+        };
+        if self.scratch.definitive {
+            mark.level = 0;
+            self.promote(level);
+            self.backtrack_byte_count = reading.hidden;
+        }
+        self.fallback.marks.push(mark);
+        true
+    }
+
+    /// Makes a level the parser's own reading.
+    fn promote(&mut self, level: usize) {
+        self.fallback.stats.promotions += 1;
+        self.fallback.levels.drain(..level);
+        self.note_levels_end();
+    }
+}
+
+// Levels.
+impl ParserState {
+    /// The reading of a level, which has read what is below `base`. The level above it exists.
+    ///
+    /// In definitive mode this is the first step of its promotion.
+    fn level(&mut self, level: usize, base: usize) -> Reading {
+        self.put_rows_back();
+        if level > self.fallback.levels.len() {
+            self.make_level(base);
+        }
+        if self.scratch.definitive {
+            let captures = &mut self.fallback.levels[level - 1].captures;
+            for capture in std::mem::take(&mut captures.capture_list) {
+                self.captures.push(capture);
+            }
+        }
+        self.fallback.levels[level - 1].reading
+    }
+
+    /// The reading of the last level, 0 included.
+    fn last_reading(&self, base: usize) -> Reading {
+        match self.fallback.levels.last() {
+            Some(level) => level.reading,
+            None => {
+                let boundary = self.committed_boundary(base);
+                // A walk makes no lexemes, and so needs no bytes of them.
+                let start = match boundary {
+                    Some(boundary) if self.scratch.definitive => self.lexeme_start(boundary.at),
+                    _ => base,
+                };
+                Reading::of(self.lexer_stack[base - 1], start, boundary)
+            }
+        }
+    }
+
+    /// Makes the next level from the boundary of the last one.
+    fn make_level(&mut self, base: usize) {
+        let mut reading = self.last_reading(base);
+        let dead = Reading::dead(reading.top.row_idx);
+        let own = std::mem::replace(&mut self.captures, Captures::new());
+        let read = reading.boundary.and_then(|boundary| {
+            let level = self.fallback.levels.len() + 1;
+            self.emit(&mut reading, boundary)
+                .then(|| self.reread(reading, level, boundary.at + 2, base, 0))?
+        });
+        self.fallback.levels.push(Level {
+            reading: read.map_or(dead, |(reading, _)| reading),
+            captures: std::mem::replace(&mut self.captures, own),
+            in_walk: !self.scratch.definitive,
+        });
+        self.note_levels_end();
+    }
+
+    /// Makes levels for boundaries that are more than the threshold behind.
+    fn make_due_levels(&mut self) {
+        let base = self.lexer_stack.len();
+        loop {
+            match self.last_reading_boundary(base) {
+                Some(boundary) if base - 1 - boundary.at > self.fallback.threshold => {
+                    self.fallback.stats.snapshots += 1;
+                    self.make_level(base);
+                }
+                _ => return,
+            }
+        }
+    }
+
+    fn last_reading_boundary(&self, base: usize) -> Option<Boundary> {
+        match self.fallback.levels.last() {
+            Some(level) => level.reading.boundary,
+            None => self.committed_boundary(base),
+        }
+    }
+
+    /// Reads the byte on the top of the stack in every level.
+    fn step_levels(&mut self) {
+        let base = self.lexer_stack.len();
+        let mut level = 1;
+        while level <= self.fallback.levels.len() {
+            self.fallback.stats.synced_bytes += 1;
+            let mut reading = self.fallback.levels[level - 1].reading;
+            let row_idx = reading.top.row_idx;
+            self.swap_captures(level);
+            let mut alive = self.step(&mut reading, level, base - 1);
+            self.swap_captures(level);
+            if !alive && reading.boundary.is_some() && level < self.fallback.levels.len() {
+                // The next level is what this one falls back to.
+                let dropped = self.fallback.levels.remove(level - 1).captures;
+                let captures = &mut self.fallback.levels[level - 1].captures;
+                let newer = std::mem::replace(captures, dropped);
+                newer.capture_list.into_iter().for_each(|c| captures.push(c));
+                continue;
+            }
+            if let (false, Some(boundary)) = (alive, reading.boundary) {
+                self.swap_captures(level);
+                if self.emit(&mut reading, boundary) {
+                    let read = self.reread(reading, level, boundary.at + 2, base, 0);
+                    alive = read.is_some();
+                    reading = read.map_or(reading, |(reading, _)| reading);
+                }
+                self.swap_captures(level);
+            }
+            if !alive {
+                reading = Reading::dead(row_idx);
+                self.keep_levels(level);
+            }
+            self.fallback.levels[level - 1].reading = reading;
+            level += 1;
+        }
+        self.note_levels_end();
+    }
+
+    fn swap_captures(&mut self, level: usize) {
+        let captures = &mut self.fallback.levels[level - 1].captures;
+        std::mem::swap(&mut self.captures, captures);
+    }
+
+    /// Drops the levels below one that has accepted or emitted: their boundary is lost.
+    #[inline(always)]
+    fn outdate_levels(&mut self, level: usize) {
+        if self.scratch.definitive {
+            self.keep_levels(level);
+        }
+    }
+
+    fn keep_levels(&mut self, count: usize) {
+        if self.fallback.levels.len() > count {
+            self.fallback.levels.truncate(count);
+            self.note_levels_end();
+        }
+    }
+
+    fn note_levels_end(&mut self) {
+        let (rows, items) = match self.fallback.levels.last() {
+            Some(level) => {
+                let row_idx = level.reading.top.row_idx as usize;
+                (row_idx + 1, self.rows[row_idx].last_item as usize)
+            }
+            None => (0, 0),
+        };
+        self.fallback.rows_end = rows;
+        self.fallback.items_end = items;
+        if self.scratch.definitive {
+            self.row_infos.truncate(self.num_rows().max(rows));
+        }
+    }
+
+    fn put_rows_back(&mut self) {
+        if !self.fallback.displaced.is_empty() {
+            for (idx, row) in self.fallback.displaced.drain(..) {
+                self.rows[idx] = row;
+            }
+            self.rows_valid_end = self.fallback.rows_end;
+        }
+    }
+}
+
+/// A recognizer for trie walks with the fallback on. It is a type of its own so that a walk with
+/// the fallback off has not one instruction more than it ever had.
+pub(crate) struct FallbackRecognizer<'a, 'b>(&'a mut ParserRecognizer<'b>);
+
+impl Recognizer for FallbackRecognizer<'_, '_> {
+    fn cancellation_enabled(&self) -> bool {
+        self.0.cancellation_enabled()
+    }
+
+    fn cancellation_requested(&self) -> bool {
+        self.0.cancellation_requested()
+    }
+
+    #[inline(always)]
+    fn pop_bytes(&mut self, num: usize) {
+        self.0.pop_bytes(num);
+    }
+
+    fn collapse(&mut self) {
+        self.0.collapse();
+    }
+
+    fn trie_started(&mut self, lbl: &str) {
+        self.0.trie_started(lbl);
+    }
+
+    fn trie_finished(&mut self) {
+        self.0.trie_finished();
+    }
+
+    #[inline(always)]
+    fn try_push_byte(&mut self, byte: u8) -> bool {
+        self.0.try_push_byte(byte) || (self.0.state.may_fall_back() && self.0.state.fall_back(byte))
+    }
+
+    fn save_stats(&mut self, nodes_walked: usize) {
+        self.0.save_stats(nodes_walked);
+    }
+}
+
+impl<'b> ParserRecognizer<'b> {
+    /// This recognizer with the fallback on; only to be used where it is.
+    pub(crate) fn with_fallback<'a>(&'a mut self) -> FallbackRecognizer<'a, 'b> {
+        FallbackRecognizer(self)
+    }
+
+    /// `trie.add_bias()` with this recognizer, the fallback on where the grammar asks for it.
+    pub(crate) fn add_bias(&mut self, trie: &TokTrie, set: &mut SimpleVob, start: &[u8]) {
+        if self.state.fallback.on {
+            trie.add_bias(&mut self.with_fallback(), set, start)
+        } else {
+            trie.add_bias(self, set, start)
+        }
+    }
+
+    /// `try_push_byte()`, the fallback on where the grammar asks for it.
+    pub(super) fn push_byte(&mut self, byte: u8) -> bool {
+        if self.state.fallback.on {
+            self.with_fallback().try_push_byte(byte)
+        } else {
+            self.try_push_byte(byte)
+        }
+    }
+}
+
+impl Parser {
+    /// The work done by the fallback; none where the grammar does not ask for it.
+    pub fn fallback_stats(&self) -> Option<&FallbackStats> {
+        let fallback = &self.state.fallback;
+        fallback.on.then_some(&fallback.stats)
+    }
+}

@@ -1,0 +1,219 @@
+"""What the ASV benchmarks call: the quick grid measured once, and its values one by one.
+
+ASV starts a process for every value. Measuring in each would take hours and compare variants
+minutes apart, so the grid is measured in one process, interleaved, and kept as a record; the
+benchmarks read from it. A value is what ASV takes from a ``track_*`` benchmark: a number, or
+``{"samples": […], "number": 1}`` whose median and spread ASV computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from llgbench import stats
+from llgbench.configuration import QUICK_VOCABS, Configuration, grid, is_json
+from llgbench.records import Arrays, Entry
+from llgbench.variant import DEFAULT_VARIANTS
+
+Value = float | dict[str, Any]
+# Metric name by configuration name; a string in place of the metrics says why there are none.
+Values = dict[str, dict[str, Value] | str]
+
+NOT_A_NUMBER = float("nan")
+PERCENTILES = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99_9": 99.9, "max": 100.0}
+TIMES = ("cold_mask", "cold_consume", "tbm", "warm_mask", "warm_consume", "cached_mask")
+POOLED = "json"
+
+
+def configurations() -> list[str]:
+    """Return the quick grid's configurations as ASV's parameters: strings, listed."""
+    return [str(c) for c in grid("quick", DEFAULT_VARIANTS, (), ())]
+
+
+def pooled_configurations() -> list[str]:
+    """Return one parameter a vocab and variant: the JSON cases pooled, as the field does."""
+    return [str(Configuration(POOLED, v, w)) for v in QUICK_VOCABS for w in DEFAULT_VARIANTS]
+
+
+def checkpoint_configurations() -> list[str]:
+    """Return the members of the grid that are checkpoints."""
+    return [text for text in configurations() if text.startswith("checkpoint@")]
+
+
+def measure(results: Path | None = None) -> Values:
+    """Measure the quick grid into a record and return every tracked value."""
+    from llgbench import recording
+
+    # ASV shows what a set-up prints only when asked; its own progress goes on meanwhile.
+    listed = [Configuration.parse(text) for text in configurations()]
+    recorded = recording.record(listed, recording.QUICK, results=results)
+    return values(recorded.record.entries)
+
+
+def values(entries: Sequence[Entry]) -> Values:
+    """Return the tracked values of a record's entries, and of the JSON cases pooled."""
+    found: Values = {}
+    for entry in entries:
+        name = str(entry.configuration)
+        found[name] = entry.unavailable or _of_entry(entry)
+    for text in pooled_configurations():
+        wanted = Configuration.parse(text)
+        members = [
+            entry
+            for entry in entries
+            if is_json(entry.configuration.case)
+            and entry.configuration.vocab == wanted.vocab
+            and entry.configuration.variant == wanted.variant
+        ]
+        found[text] = _pooled(members)
+    return found
+
+
+def look_up(found: Values, configuration: str, metric: str) -> Value:
+    """Return one value, NaN (ASV's n/a) where the sample cannot carry it.
+
+    Raises:
+        NotImplementedError: the configuration did not run; ASV shows n/a, the message says why.
+    """
+    metrics = found[configuration]
+    if isinstance(metrics, str):
+        raise NotImplementedError(metrics)
+    return metrics.get(metric, NOT_A_NUMBER)
+
+
+def require(found: Values, configuration: str) -> None:
+    """Raise NotImplementedError with the reason where a configuration did not run."""
+    reason = found[configuration]
+    if isinstance(reason, str):
+        print(f"n/a: {configuration}: {reason}")
+        raise NotImplementedError(reason)
+
+
+def _of_entry(entry: Entry) -> dict[str, Value]:
+    metrics = _times([entry])
+    verdict = entry.verdict
+    metrics["forbidden"] = float(verdict["forbidden"])
+    metrics["accepted"] = float(verdict["accepted"])
+    metrics["wrong"] = float(verdict["label"] == "wrong")
+    metrics["wrong_tokens"] = float(entry.facts["wrong_tokens"])
+    metrics["tokenizer_build"] = float(entry.facts["tokenizer_build_ns"])
+    metrics["token_table"] = float(entry.facts["token_table_ns"])
+    return metrics
+
+
+def _pooled(entries: Sequence[Entry]) -> dict[str, Value] | str:
+    """Pool what is right; a wrong mask's time is no time."""
+    right = [e for e in entries if not e.unavailable and e.verdict["label"] != "wrong"]
+    if not right:
+        return "; ".join(
+            dict.fromkeys(e.unavailable or f"wrong: {e.verdict['reason']}" for e in entries)
+        )
+    return {**_times(right), "right_cases": float(len(right))}
+
+
+def _times(entries: Sequence[Entry]) -> dict[str, Value]:
+    metrics: dict[str, Value] = {}
+    for name in TIMES:
+        replays = [array for entry in entries for array in _replays(entry, name)]
+        for label, q in PERCENTILES.items():
+            _put(metrics, f"{name}_{label}", stats.block_percentiles(replays, q))
+        if replays and sum(map(len, replays)):
+            metrics[f"{name}_mean"] = float(stats.pool(replays).mean())
+    for name in ("compile", "first_mask", "ttfm"):
+        samples = [float(x) for e in entries for a in _replays(e, name) for x in a]
+        _put(metrics, name, samples)
+    return metrics
+
+
+def _replays(entry: Entry, name: str) -> Arrays:
+    samples = entry.samples
+    if name == "tbm":
+        pairs = zip(samples["cold_mask"], samples["cold_consume"], strict=True)
+        return [mask[: len(consume)] + consume for mask, consume in pairs]
+    if name == "ttfm":
+        compile_ns, first = samples["compile"][0], samples["first_mask"][0]
+        n = min(len(compile_ns), len(first))
+        return [compile_ns[:n] + first[:n]]
+    return list(samples[name])
+
+
+def _put(metrics: dict[str, Value], name: str, samples: list[float]) -> None:
+    if samples:
+        metrics[name] = {"samples": samples, "number": 1}
+
+
+# ---- benchmarks that measure by themselves -----------------------------------------------------
+
+OPERATION_STEPS = ("validate", "forced", "rollback")
+
+
+def operation(configuration: str, name: str, rounds: int = 5) -> Value:
+    """Time one operation at every step of a case's texts: validate, forced or rollback.
+
+    Returns:
+        The medians of the rounds, nanoseconds.
+
+    Raises:
+        NotImplementedError: the configuration cannot run here.
+    """
+    from llgbench import case, runner
+    from llgbench.errors import UnavailableError
+    from llgbench.replay import Op, replay
+
+    wanted = Configuration.parse(configuration)
+    subject = case.load(wanted.case)
+    medians = []
+    try:
+        with runner.Workbench(wanted.vocab) as bench:
+            item = runner.prepare(wanted, subject, bench)
+            traces = runner.traces_of(subject, bench.vocab)
+            with item.tokenizer.matcher(item.grammar) as matcher:
+                for trace in traces:  # the lexer's states are built here, not in what is timed
+                    replay(matcher, trace, reset=True)
+                for _ in range(rounds):
+                    done = [
+                        replay(matcher, trace, Op[name.upper()], reset=True).op_ns
+                        for trace in traces
+                    ]
+                    medians.append(float(np.median(stats.pool(done))))
+    except UnavailableError as error:
+        raise NotImplementedError(str(error)) from None
+    return {"samples": medians, "number": 1}
+
+
+def tokenizer_builder(vocab: str, variant: str) -> tuple[Callable[[], int], Callable[[], None]]:
+    """Return a function that builds a variant's tokenizer and gives the time in ns, and a closer.
+
+    Raises:
+        NotImplementedError: it cannot be built here.
+    """
+    from llgbench import bridge, runner
+    from llgbench.errors import UnavailableError
+    from llgbench.variant import get
+
+    try:
+        bench = runner.Workbench(vocab)
+        engine = runner.engine_for(Configuration("", vocab, variant))
+        bench.vocab.table(get(variant).token_bytes)
+    except UnavailableError as error:
+        raise NotImplementedError(str(error)) from None
+
+    def build() -> int:
+        with bridge.build(engine, bench.vocab, get(variant)) as tokenizer:
+            return tokenizer.build_ns
+
+    return build, bench.close
+
+
+def wrong_tokens(vocab: str, variant: str) -> float:
+    """Return how many tokens a variant gives llguidance with wrong bytes."""
+    from llgbench import runner
+    from llgbench.variant import get
+    from llgbench.vocab import open_vocab
+
+    with open_vocab(vocab) as opened:
+        return float(runner.wrong_tokens(opened, get(variant)))
