@@ -137,7 +137,9 @@ class GrammarSampler(_Handle):
     @property
     def error(self) -> str:
         """llguidance's first message, in one line; empty where there was none."""
-        return " ".join(ffi.string(self._grammar.error).decode(errors="replace").split())
+        message = ffi.string(self._grammar.error).decode(errors="replace")
+        # After this mark comes a dump of the parser.
+        return " ".join(message.partition("<state>")[0].split())
 
     @property
     def live(self) -> int:

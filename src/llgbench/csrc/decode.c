@@ -226,9 +226,11 @@ static int32_t sample(loop *l, const lb_sequence *s, int32_t row, int32_t wanted
 /* Sample and commit one token. What stands in a mask is read before the token is consumed. */
 static void advance(loop *l, lb_sequence *s, int32_t row) {
     const int32_t next = s->trace != NULL ? s->trace[s->n_committed] : -1;
-    int32_t token = sample(l, s, row, l->d->options & LB_AGREE ? next : -1);
     LlgMatcher *matcher = matcher_of(s);
-    if (matcher != NULL) {
+    bool spent = matcher == NULL || l->d->engine->matcher_is_stopped(matcher);
+    int32_t token = sample(l, s, row, l->d->options & LB_AGREE ? next : -1);
+    matcher = matcher_of(s);
+    if (!spent && matcher != NULL) {
         l->step->n_constrained++;
         const uint32_t *mask = l->d->engine->matcher_get_mask(matcher);
         size_t words = l->d->engine->matcher_get_mask_byte_size(matcher) / 4;
@@ -306,7 +308,7 @@ void lb_decode(const lb_decoding *d, lb_decode_step *steps, lb_decode_result *re
                 if (!d->sequences[i].done) force(l, &d->sequences[i]);
         fill_batch(l);
         if (l->batch.n_tokens > 0) {
-            if (overlap) masker_ask(&helper);
+            if (overlap) CLOCKED(wait_ns, masker_ask(&helper));
             int32_t status = 0;
             CLOCKED(decode_ns, {
                 status = d->llama->decode(d->context, l->batch);

@@ -335,7 +335,7 @@ typedef struct {
     uint64_t decode_ns;      /* llama_decode and llama_synchronize */
     uint64_t candidates_ns;  /* llama_get_logits_ith and the array, as common/sampling.cpp's set_logits */
     uint64_t mask_ns;        /* llg_matcher_compute_mask */
-    uint64_t wait_ns;        /* for a mask that another thread computes */
+    uint64_t wait_ns;        /* to ask another thread for a mask, and for the mask */
     uint64_t apply_ns;       /* the grammar's llama_sampler_apply, its mask computed before */
     uint64_t sample_ns;      /* the chain's llama_sampler_apply */
     uint64_t check_ns;       /* llg_matcher_validate_tokens of a token sampled first */
@@ -344,7 +344,7 @@ typedef struct {
     uint32_t n_batch;        /* tokens decoded */
     uint32_t n_committed;    /* tokens committed, forced ones included */
     uint32_t n_forced;       /* of these, without a mask or a sample */
-    uint32_t n_constrained;  /* sequences whose grammar stood */
+    uint32_t n_constrained;  /* sequences whose grammar stood and had not ended */
     uint32_t n_missed;       /* first samples that the grammar refused */
     uint32_t n_refused;      /* masks that did not allow the trace's token */
 } lb_decode_step;

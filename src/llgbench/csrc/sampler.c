@@ -45,7 +45,11 @@ static const char *sampler_name(const llama_sampler *sampler) {
 static void sampler_accept(llama_sampler *sampler, int32_t token) {
     state *s = state_of(sampler);
     if (s->matcher == NULL) return;
-    if (s->grammar->engine->matcher_consume_token(s->matcher, (uint32_t)token) == 0) return;
+    const lb_engine *e = s->grammar->engine;
+    /* An end token after the last one the grammar can take is refused, and is no error of anybody;
+     * nor is a token after an error a second one. */
+    bool spent = e->matcher_is_stopped(s->matcher);
+    if (e->matcher_consume_token(s->matcher, (uint32_t)token) == 0 || spent) return;
     note_error(s);
     __atomic_add_fetch(&s->grammar->errors, 1, __ATOMIC_RELAXED);
 }
