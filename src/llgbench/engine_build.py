@@ -192,7 +192,9 @@ def apply_patch(patch: str, tree: Path) -> None:
 def _fetch_crate(log: Path) -> bytes:
     """Return the crate's archive, fetched by cargo, its checksum verified."""
     locked = _read("Cargo.lock").decode()
-    entry = re.search(rf'name = "{_CRATE}"\nversion = "(.*)"\nsource = .*\nchecksum = "(.*)"', locked)
+    entry = re.search(
+        rf'name = "{_CRATE}"\nversion = "(.*)"\nsource = .*\nchecksum = "(.*)"', locked
+    )
     if entry is None:
         raise EngineError(f"engine/Cargo.lock pins no published {_CRATE}")
     version, checksum = entry.groups()

@@ -9,6 +9,7 @@ fingerprint goes on in the same file. docs/method.md describes the fields.
 from __future__ import annotations
 
 import base64
+import fcntl
 import hashlib
 import json
 import zlib
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self, TextIO
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +41,7 @@ class Entry:
         engine: name, release and sha256 of the engine it ran on; empty where unavailable.
         verdict: as Verdict.to_json writes it; empty where unavailable.
         samples: raw times by name, one array a replay, nanoseconds, uint64.
-        facts: what does not depend on the clock, by name.
+        facts: what does not depend on the clock, by name; where unavailable, the case's alone.
         unavailable: why it was not measured; None where it was.
     """
 
@@ -83,6 +84,20 @@ def fingerprint(*parts: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def by_round(entry: Entry, arrays: Sequence[npt.NDArray[np.uint64]]) -> list[Arrays]:
+    """Return one of an entry's samples round by round; in one piece where rounds are unequal.
+
+    The runner goes round by round, and replays every text equally often in each, so every round
+    is a measurement of the same steps.
+    """
+    texts = len(entry.facts.get("texts", []))
+    cold = len(entry.samples.get("cold_mask", []))
+    if not texts or not arrays or cold % texts or len(arrays) % cold:
+        return [list(arrays)]
+    size = len(arrays) // (cold // texts)
+    return [list(arrays[start : start + size]) for start in range(0, len(arrays), size)]
+
+
 class Writer:
     """Appends a run's configurations to its record; a context manager.
 
@@ -100,21 +115,21 @@ class Writer:
             provenance: stored in the header.
 
         Raises:
-            RecordError: the folder cannot be written.
+            RecordError: the folder cannot be written, or a run of the same mark is under way.
         """
         try:
             folder.mkdir(parents=True, exist_ok=True)
             unfinished = _unfinished(folder, mark)
             self.done: frozenset[Configuration] = frozenset()
             if unfinished is not None:
-                self.path = unfinished.path
-                self.done = frozenset(entry.configuration for entry in unfinished.entries)
-                _cut_torn_line(self.path)
-                self._file = self.path.open("a")
+                self.path = unfinished
+                self._file = _open_locked(self.path, "a")
+                _cut_torn_line(self._file, self.path)
+                self.done = frozenset(entry.configuration for entry in read(self.path).entries)
             else:
                 now = datetime.now(UTC)
                 self.path = _new_path(folder, now, mark)
-                self._file = self.path.open("x")
+                self._file = _open_locked(self.path, "x")
                 self._put(
                     {
                         "format": _FORMAT,
@@ -139,6 +154,8 @@ class Writer:
         }
         if entry.unavailable is not None:
             line["unavailable"] = entry.unavailable
+            if entry.facts:
+                line["facts"] = dict(entry.facts)
         else:
             line["engine"] = dict(entry.engine)
             line["verdict"] = dict(entry.verdict)
@@ -201,18 +218,23 @@ def read(path: Path) -> Record:
             entries.append(_entry(content))
         except (KeyError, TypeError, ValueError, zlib.error) as error:
             raise RecordError(f"{path}: line {number} is damaged ({error!r})") from None
+    if not isinstance(header.get("provenance"), dict):
+        raise RecordError(f"{path}: line 1 has no provenance; the record is damaged")
     return Record(path, header, tuple(entries), complete, torn=bool(rest))
 
 
 def read_all(folder: Path) -> Iterator[Record]:
     """Read every record of a folder, oldest first."""
-    for path in sorted(folder.glob("*.jsonl")):
+    for path in sorted(folder.glob("*.jsonl"), key=_age):
         yield read(path)
 
 
 def latest(folder: Path) -> Path | None:
-    """Return the newest record of a folder, None where there is none."""
-    return max(folder.glob("*.jsonl"), key=lambda path: path.name, default=None)
+    """Return the newest record of a folder that holds a configuration, None where none does."""
+    for path in sorted(folder.glob("*.jsonl"), key=_age, reverse=True):
+        if path.read_bytes().count(b"\n") > 1:  # a run that has just begun is no result yet
+            return path
+    return None
 
 
 def pack(arrays: Sequence[npt.NDArray[np.uint64]]) -> dict[str, Any]:
@@ -242,7 +264,9 @@ def unpack(packed: Mapping[str, Any]) -> Arrays:
 def _entry(content: Mapping[str, Any]) -> Entry:
     configuration = Configuration(*content["configuration"])
     if "unavailable" in content:
-        return Entry(configuration, unavailable=content["unavailable"])
+        return Entry(
+            configuration, facts=content.get("facts", {}), unavailable=content["unavailable"]
+        )
     return Entry(
         configuration,
         engine=content["engine"],
@@ -262,11 +286,18 @@ def _parse(path: Path, number: int, line: str) -> dict[str, Any]:
     return content
 
 
-def _unfinished(folder: Path, mark: str) -> Record | None:
-    for path in sorted(folder.glob(f"*-{mark}*.jsonl"), reverse=True):
-        record = read(path)
-        return None if record.complete else record
+def _unfinished(folder: Path, mark: str) -> Path | None:
+    """Return the newest record of a mark where its run did not come to its end."""
+    for path in sorted(folder.glob(f"*-{mark}*.jsonl"), key=_age, reverse=True):
+        if b"\n" not in path.read_bytes():
+            continue  # killed before it had written its first line: there is nothing to go on with
+        return None if read(path).complete else path
     return None
+
+
+def _age(path: Path) -> str:
+    # Without the suffix: "…-2" is younger than "…", while "…-2.jsonl" sorts before "….jsonl".
+    return path.stem
 
 
 def _new_path(folder: Path, now: datetime, mark: str) -> Path:
@@ -279,11 +310,24 @@ def _new_path(folder: Path, now: datetime, mark: str) -> Path:
     return path
 
 
-def _cut_torn_line(path: Path) -> None:
-    """Drop an unfinished last line: write the whole lines beside, then rename."""
+def _open_locked(path: Path, mode: Literal["a", "x"]) -> TextIO:
+    """Open a record for this process alone, as long as it is open.
+
+    Raises:
+        RecordError: another process has it open.
+    """
+    file = path.open(mode)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise RecordError(f"{path}: the same run is under way in another process") from None
+    except OSError:
+        pass  # some network file systems have no locks
+    return file
+
+
+def _cut_torn_line(file: TextIO, path: Path) -> None:
+    """Drop an unfinished last line of a record that is open."""
     content = path.read_bytes()
-    if content.endswith(b"\n"):
-        return
-    part = path.with_suffix(".part")
-    part.write_bytes(content[: content.rfind(b"\n") + 1])
-    part.replace(path)
+    file.truncate(content.rfind(b"\n") + 1)

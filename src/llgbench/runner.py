@@ -185,7 +185,7 @@ def _run_group(
     try:
         traces = traces_of(subject, bench.vocab)
     except UnavailableError as error:
-        yield from (Entry(c, unavailable=str(error)) for c in group)
+        yield from (_not_available(c, subject, str(error)) for c in group)
         return
     ready: list[Ready] = []
     verdicts: dict[str, checks.Verdict] = {}
@@ -197,11 +197,11 @@ def _run_group(
                 bench.vocab,
             )  # fmt: skip
         except UnavailableError as error:
-            yield Entry(configuration, unavailable=str(error))
+            yield _not_available(configuration, subject, str(error))
         except GrammarError as error:
             if strict:
                 raise GrammarError(f"{subject.path}: {_one_line(error)}") from None
-            yield Entry(configuration, unavailable=f"does not compile: {_one_line(error)}")
+            yield _not_available(configuration, subject, f"does not compile: {_one_line(error)}")
         else:
             ready.append(item)
             tally.inside_ns += verdicts[str(configuration)].inside_ns
@@ -218,15 +218,21 @@ def _run_group(
         yield _entry(item, verdicts[name], samples[name], subject, traces, bench)
 
 
+def _not_available(configuration: Configuration, subject: Case, reason: str) -> Entry:
+    return Entry(configuration, facts=_case_facts(subject), unavailable=reason)
+
+
+def _case_facts(subject: Case) -> dict[str, Any]:
+    return {"case_digest": subject.digest, "tags": list(subject.tags), "value": subject.value}
+
+
 def _entry(
     item: Ready, verdict: checks.Verdict, samples: Samples, subject: Case,
     traces: Sequence[TokenArray], bench: Workbench,
 ) -> Entry:  # fmt: skip
     table = bench.vocab.table(item.variant.token_bytes)
     facts: dict[str, Any] = {
-        "case_digest": subject.digest,
-        "tags": list(subject.tags),
-        "value": subject.value,
+        **_case_facts(subject),
         "vocab_sha256": bench.vocab.sha256,
         "vocab_tokens": bench.vocab.n_tokens,
         "wrong_tokens": wrong_tokens(bench.vocab, item.variant),

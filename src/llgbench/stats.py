@@ -23,14 +23,13 @@ def pool(replays: Iterable[npt.NDArray[np.uint64]]) -> npt.NDArray[np.uint64]:
 def percentile(samples: npt.NDArray[np.uint64], q: float) -> float | None:
     """Return the q-th percentile in the samples' unit, None where the sample cannot carry it.
 
-    Linear interpolation between order statistics. 100 is the maximum and needs one sample; 50 and
-    below need MIN_ABOVE samples in all; above 50, MIN_ABOVE samples must lie above.
+    Linear interpolation between order statistics. 100 is the maximum and needs one sample; below
+    it, MIN_ABOVE samples must lie above.
     """
     n = len(samples)
     if q == 100.0:
         return float(samples.max()) if n else None
-    above = n * (1 - q / 100.0) if q > 50 else n
-    if above < MIN_ABOVE - 1e-9:
+    if n * (1 - q / 100.0) < MIN_ABOVE - 1e-9:  # 1000 * (1 - 0.99) is not quite 10
         return None
     return float(np.percentile(samples, q))
 

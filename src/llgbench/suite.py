@@ -16,7 +16,7 @@ import numpy as np
 
 from llgbench import stats
 from llgbench.configuration import QUICK_VOCABS, Configuration, grid, is_json
-from llgbench.records import Arrays, Entry
+from llgbench.records import Arrays, Entry, by_round
 from llgbench.variant import DEFAULT_VARIANTS
 
 Value = float | dict[str, Any]
@@ -50,7 +50,9 @@ def measure(results: Path | None = None) -> Values:
 
     # ASV shows what a set-up prints only when asked; its own progress goes on meanwhile.
     listed = [Configuration.parse(text) for text in configurations()]
-    recorded = recording.record(listed, recording.QUICK, results=results)
+    recorded = recording.record(
+        listed, recording.QUICK, results=results, command="llgbench run --profile quick"
+    )
     return values(recorded.record.entries)
 
 
@@ -118,27 +120,45 @@ def _pooled(entries: Sequence[Entry]) -> dict[str, Value] | str:
 def _times(entries: Sequence[Entry]) -> dict[str, Value]:
     metrics: dict[str, Value] = {}
     for name in TIMES:
-        replays = [array for entry in entries for array in _replays(entry, name)]
+        # A block is a round: every text of every case once, so that blocks differ by noise alone.
+        rounds = _rounds(entries, name)
         for label, q in PERCENTILES.items():
-            _put(metrics, f"{name}_{label}", stats.block_percentiles(replays, q))
-        if replays and sum(map(len, replays)):
-            metrics[f"{name}_mean"] = float(stats.pool(replays).mean())
+            _put(metrics, f"{name}_{label}", stats.block_percentiles(rounds, q))
     for name in ("compile", "first_mask", "ttfm"):
-        samples = [float(x) for e in entries for a in _replays(e, name) for x in a]
-        _put(metrics, name, samples)
+        _put(metrics, name, [x for entry in entries for x in _of_start(entry, name)])
     return metrics
+
+
+def _rounds(entries: Sequence[Entry], name: str) -> Arrays:
+    """Return all steps of each round, pooled over the entries."""
+    of_entries = [by_round(entry, _replays(entry, name)) for entry in entries]
+    count = min(map(len, of_entries), default=0)
+    if count <= 1:
+        return [stats.pool(a for rounds in of_entries for part in rounds for a in part)]
+    return [
+        stats.pool(array for rounds in of_entries for array in rounds[number])
+        for number in range(count)
+    ]
 
 
 def _replays(entry: Entry, name: str) -> Arrays:
     samples = entry.samples
-    if name == "tbm":
-        pairs = zip(samples["cold_mask"], samples["cold_consume"], strict=True)
-        return [mask[: len(consume)] + consume for mask, consume in pairs]
-    if name == "ttfm":
-        compile_ns, first = samples["compile"][0], samples["first_mask"][0]
-        n = min(len(compile_ns), len(first))
-        return [compile_ns[:n] + first[:n]]
-    return list(samples[name])
+    if name != "tbm":
+        return list(samples[name])
+    pairs = zip(samples["cold_mask"], samples["cold_consume"], strict=True)
+    return [mask[: len(consume)] + consume for mask, consume in pairs]
+
+
+def _of_start(entry: Entry, name: str) -> list[float]:
+    """Return compilation, first mask, or both, of each cold replay that had a mask."""
+    pairs = zip(entry.samples["compile"][0], entry.samples["cold_mask"], strict=True)
+    started = [(float(compile_ns), float(masks[0])) for compile_ns, masks in pairs if len(masks)]
+    match name:
+        case "compile":
+            return [compile_ns for compile_ns, _ in started]
+        case "first_mask":
+            return [first for _, first in started]
+    return [compile_ns + first for compile_ns, first in started]
 
 
 def _put(metrics: dict[str, Value], name: str, samples: list[float]) -> None:
@@ -148,7 +168,22 @@ def _put(metrics: dict[str, Value], name: str, samples: list[float]) -> None:
 
 # ---- benchmarks that measure by themselves -----------------------------------------------------
 
-OPERATION_STEPS = ("validate", "forced", "rollback")
+
+def require_available(configuration: str) -> None:
+    """Raise NotImplementedError with the reason where a configuration cannot run here.
+
+    For an ASV ``setup``: raised anywhere else it would count as a failure.
+    """
+    from llgbench import runner
+    from llgbench.errors import UnavailableError
+
+    wanted = Configuration.parse(configuration)
+    try:
+        runner.engine_for(wanted)
+        runner.Workbench(wanted.vocab).close()
+    except UnavailableError as error:
+        print(f"n/a: {configuration}: {error}")
+        raise NotImplementedError(str(error)) from None
 
 
 def operation(configuration: str, name: str, rounds: int = 5) -> Value:
@@ -156,32 +191,24 @@ def operation(configuration: str, name: str, rounds: int = 5) -> Value:
 
     Returns:
         The medians of the rounds, nanoseconds.
-
-    Raises:
-        NotImplementedError: the configuration cannot run here.
     """
     from llgbench import case, runner
-    from llgbench.errors import UnavailableError
     from llgbench.replay import Op, replay
 
     wanted = Configuration.parse(configuration)
     subject = case.load(wanted.case)
     medians = []
-    try:
-        with runner.Workbench(wanted.vocab) as bench:
-            item = runner.prepare(wanted, subject, bench)
-            traces = runner.traces_of(subject, bench.vocab)
-            with item.tokenizer.matcher(item.grammar) as matcher:
-                for trace in traces:  # the lexer's states are built here, not in what is timed
-                    replay(matcher, trace, reset=True)
-                for _ in range(rounds):
-                    done = [
-                        replay(matcher, trace, Op[name.upper()], reset=True).op_ns
-                        for trace in traces
-                    ]
-                    medians.append(float(np.median(stats.pool(done))))
-    except UnavailableError as error:
-        raise NotImplementedError(str(error)) from None
+    with runner.Workbench(wanted.vocab) as bench:
+        item = runner.prepare(wanted, subject, bench)
+        traces = runner.traces_of(subject, bench.vocab)
+        with item.tokenizer.matcher(item.grammar) as matcher:
+            for trace in traces:  # the lexer's states are built here, not in what is timed
+                replay(matcher, trace, reset=True)
+            for _ in range(rounds):
+                done = [
+                    replay(matcher, trace, Op[name.upper()], reset=True).op_ns for trace in traces
+                ]
+                medians.append(float(np.median(stats.pool(done))))
     return {"samples": medians, "number": 1}
 
 

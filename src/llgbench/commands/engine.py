@@ -68,12 +68,18 @@ def engine_add(name: str, spec: str) -> None:
 
 
 @engine_group.command("build")
-@click.argument("flavour", type=click.Choice(["stock", "fallback"]))
-def engine_build_command(flavour: str) -> None:
+@click.argument("flavours", nargs=-1, required=True, type=click.Choice(["stock", "fallback"]))
+@click.option("--if-possible", is_flag=True, help="Where cargo is missing, say so and succeed.")
+def engine_build_command(flavours: tuple[str, ...], if_possible: bool) -> None:
     """Build llguidance from its published crate by cargo: as it is, or with the fallback.
 
     The library is cached under a key of all its inputs; a second call only prints its path.
     """
     from llgbench import engine_build
 
-    click.echo(engine_build.build(flavour, report=output.say))
+    missing = engine_build.missing()
+    if if_possible and missing is not None:
+        output.say(f"engines {' and '.join(flavours)} are not built: {missing}")
+        return
+    for flavour in flavours:
+        click.echo(engine_build.build(flavour, report=output.say))

@@ -1,0 +1,44 @@
+# Two commands: `make bench` and `make test`. Everything they need is installed into .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+MACHINE ?= $(shell hostname)
+
+.PHONY: bench test install lint engines report clean
+
+bench: install engines
+	@$(BIN)/asv machine --yes --machine $(MACHINE) > /dev/null
+	@echo "ASV: the environment of the current commit"
+	@$(BIN)/asv setup > /dev/null
+	@echo "ASV: the quick profile on the current commit (at most 5 minutes on two cores)"
+	$(BIN)/asv run --machine $(MACHINE) --launch-method forkserver --show-stderr 'HEAD^!'
+	$(BIN)/llgbench report --print
+
+test: install lint engines
+	$(BIN)/python -m pytest
+
+lint: install
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/mypy
+
+report: install
+	$(BIN)/llgbench report --print
+
+# The engines are built where cargo is; elsewhere one line says what is missing and all else runs.
+engines: install
+	@$(BIN)/llgbench engine build --if-possible stock fallback
+
+install: $(VENV)/.installed
+	@$(BIN)/llgbench vocab fetch
+
+$(VENV)/.installed: pyproject.toml setup.py src/llgbench/_native_build.py $(wildcard src/llgbench/csrc/*)
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV); where pip has no wheel of llama-cpp-python in its cache it builds"
+	@echo "one, which takes about 9 minutes on two cores, once: the wheel is kept for ASV's environments"
+	@$(BIN)/python -m pip install --quiet --upgrade pip setuptools
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .asv build src/llgbench/_native*.so
