@@ -496,3 +496,22 @@ def summarize(entry: Entry) -> Summary | None:
         missed=total["n_missed"] / sampled if mode.endswith("-first") and mode != "mask-first"
         and sampled else None,
     )  # fmt: skip
+
+
+def verdict(entry: Entry) -> str:
+    """Return what must stand beside an entry's times, in one line."""
+    if entry.unavailable is not None:
+        return f"not available: {entry.unavailable}"
+    if not entry.verdict:
+        return ""
+    facts = entry.facts
+    found = []
+    if facts["lost_at"] is not None:
+        did = f"drops the grammar in {facts['drops']}" if facts["drops"] else "llguidance fails"
+        found.append(f"{did} of {facts['runs']} runs, at step {facts['lost_at']}")
+    if facts["plan"]["free"]:
+        kinds = [c.partition(" ")[0] for c in facts["checked"]]
+        found += [f"{kinds.count(k)} {k}" for k in ("complete", "unfinished", "wrong") if k in kinds]
+    label, reason = entry.verdict["label"], entry.verdict["reason"]
+    found.append(f"{label}: {reason}" if reason else label)
+    return "; ".join(found)
