@@ -138,8 +138,9 @@ class GrammarSampler(_Handle):
     def error(self) -> str:
         """llguidance's first message, in one line; empty where there was none."""
         message = ffi.string(self._grammar.error).decode(errors="replace")
-        # After this mark comes a dump of the parser.
-        return " ".join(message.partition("<state>")[0].split())
+        # After these marks come dumps of the parser and of the stack.
+        message = message.partition("<state>")[0].partition("<backtrace>")[0]
+        return " ".join(message.split())
 
     @property
     def live(self) -> int:

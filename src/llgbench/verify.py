@@ -6,12 +6,15 @@ a JSON enumeration, and a forced skeleton around a free region.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from llgbench import bridge, case, decode
+from llgbench.case import Case
 from llgbench.configuration import Configuration
 from llgbench.decode import Plan
+from llgbench.engine import INVALID_TOKEN
 from llgbench.errors import GrammarError, UnavailableError
 from llgbench.model import Context, Model, synthesize
 from llgbench.runner import Workbench, engine_for
@@ -112,13 +115,27 @@ def verify(
                     yield Verification(name, bench.vocab.kind, variant, unavailable=str(error))
 
 
+def _tight(subject: Case) -> Case:
+    """Return a schema's case with white space as llguidance writes it, not as JSON allows it.
+
+    JSON allows white space without end, and a model that draws at random stays in it.
+    """
+    if subject.kind != "json_schema":
+        return subject
+    schema = {**json.loads(subject.source), "x-guidance": {"whitespace_flexible": False}}
+    return replace(subject, source=json.dumps(schema))
+
+
 def _verify(bench: Workbench, context: Context, name: str, plan: Plan) -> Verification:
     variant, vocab = get(name), bench.vocab
+    if vocab.eos == INVALID_TOKEN:
+        raise UnavailableError(f"vocab {vocab.name} has no end token, so no text of it ends")
     engine = engine_for(Configuration("", vocab.name, name))
     tokenizer = bench.tokenizer(engine, variant)
     outcomes, texts, errors, dropped = {}, {}, 0, 0
     for case_name in CASES:
-        subject = case.load(case_name)
+        subject = _tight(case.load(case_name))
+        vocab.trace(subject.texts[0].data)  # or it cannot be written at all
         grammar = subject.lark(bridge.options(engine, variant))
         done = decode.run(context, tokenizer, grammar, None, plan)
         tokens = done.committed[0]
