@@ -85,9 +85,11 @@ typedef struct {
 } lb_llama;
 
 /* Resolve the functions in the libllama at `path`; 0, or -1 with one line in `error`. Also takes
- * llama.cpp's log: nothing is printed, the last error is kept for lb_llama_last_error(). */
+ * llama.cpp's log: nothing is printed, the first error since lb_llama_forget_errors() is kept for
+ * lb_llama_first_error(); those after it only say that the caller gave up. */
 int lb_llama_open(const char *path, lb_llama *llama, char *error, size_t error_len);
-const char *lb_llama_last_error(void);
+const char *lb_llama_first_error(void);
+void lb_llama_forget_errors(void);
 
 /* ---- the bridge ---- */
 
@@ -175,7 +177,7 @@ enum {
     LB_END = 0,            /* the whole trace was consumed */
     LB_REJECTED = 1,       /* the token of the last step cannot be consumed there */
     LB_MASK_ERROR = 2,     /* compute_mask failed: llama.cpp drops the grammar here */
-    LB_CONSUME_ERROR = 3,  /* consume_token failed on a token it had called valid */
+    LB_CONSUME_ERROR = 3,  /* consume_token failed on a valid token, or validate_tokens failed */
     LB_STOPPED = 4,        /* the matcher had finished before the trace did */
     LB_RESET_ERROR = 5     /* a matcher in its error state cannot be reset */
 };
@@ -187,8 +189,9 @@ typedef struct {
     uint64_t wall_ns;   /* of the whole loop, bookkeeping included */
 } lb_replay_result;
 
-/* Drive `matcher` along `tokens` from its present state, or from the start. The matcher is never asked to consume a
- * token that the mask and validate_tokens refuse, so that it can be reset afterwards. */
+/* Drive `matcher` along `tokens` from its present state, or from the start. The matcher is never
+ * asked to consume a token that the mask and validate_tokens refuse, so that it can be reset
+ * afterwards. */
 void lb_replay(const lb_engine *engine, LlgMatcher *matcher, const uint32_t *tokens, uint32_t n,
                int op, int options, lb_step *steps, lb_replay_result *result);
 
@@ -198,6 +201,8 @@ typedef struct {
     uint32_t n_steps;            /* masks compared */
     int32_t outcome;             /* of the matcher, as in lb_replay_result */
     int32_t reference_outcome;   /* of the reference */
+    uint32_t taken;              /* tokens the matcher consumed */
+    uint32_t reference_taken;    /* tokens the reference consumed */
     bool accepting;              /* both read after the last step */
     bool reference_accepting;
     uint64_t forbidden;          /* (step, token) pairs the matcher allows and the reference not */
@@ -211,8 +216,8 @@ typedef struct {
     uint64_t wall_ns;
 } lb_judgement;
 
-/* Drive both matchers along `tokens` and compare their masks at every step and after the last.
- * `words` is the size of the masks. Stops where either rejects a token or fails. */
+/* Drive both matchers along `tokens` and compare their masks at every step and after the last,
+ * for as long as both go on; where one rejects a token, fails or stops, the other goes on alone. */
 void lb_judge(const lb_engine *engine, LlgMatcher *matcher, LlgMatcher *reference,
               const uint32_t *tokens, uint32_t n, lb_judgement *judgement);
 
