@@ -22,7 +22,7 @@ from llgbench.case import Case, Text
 from llgbench.configuration import Configuration
 from llgbench.engine import Engine, TokenArray, Tokenizer
 from llgbench.errors import GrammarError, InputError, ModelError, UnavailableError
-from llgbench.model import Context, Model
+from llgbench.model import Context
 from llgbench.records import Arrays, Entry
 from llgbench.replay import with_end
 from llgbench.runner import Ready, Workbench, prepare
@@ -413,7 +413,9 @@ def _entry(
     }
     if side.ready is None:
         case_name = case.name
-        return Entry(Configuration(case_name, vocab_name, UNCONSTRAINED), samples=samples, facts=facts)
+        return Entry(
+            Configuration(case_name, vocab_name, UNCONSTRAINED), samples=samples, facts=facts
+        )
     ready = side.ready
     facts["greedy"] = not ready.tokenizer.forces
     facts["options"] = bridge.options(ready.engine, ready.variant)
@@ -508,10 +510,13 @@ def verdict(entry: Entry) -> str:
     found = []
     if facts["lost_at"] is not None:
         did = f"drops the grammar in {facts['drops']}" if facts["drops"] else "llguidance fails"
-        found.append(f"{did} of {facts['runs']} runs, at step {facts['lost_at']}")
+        of = facts["runs"] * facts["plan"]["sequences"]
+        found.append(f"{did} of {of} sequences, at step {facts['lost_at']}")
     if facts["plan"]["free"]:
         kinds = [c.partition(" ")[0] for c in facts["checked"]]
-        found += [f"{kinds.count(k)} {k}" for k in ("complete", "unfinished", "wrong") if k in kinds]
+        found += [
+            f"{kinds.count(k)} {k}" for k in ("complete", "unfinished", "wrong") if k in kinds
+        ]
     label, reason = entry.verdict["label"], entry.verdict["reason"]
     found.append(f"{label}: {reason}" if reason else label)
     return "; ".join(found)

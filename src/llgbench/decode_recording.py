@@ -8,7 +8,7 @@ with after it was killed: its sides are timed beside each other or not at all.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -61,9 +61,7 @@ class Request:
 
     def configurations(self, vocab: str) -> list[Configuration]:
         """Return the configurations of one vocab."""
-        return [
-            Configuration(c, vocab, v, self.engine) for c in self.cases for v in self.variants
-        ]
+        return [Configuration(c, vocab, v, self.engine) for c in self.cases for v in self.variants]
 
 
 def measure(request: Request, doing: Callable[[str], None] = lambda _: None) -> Iterator[Entry]:

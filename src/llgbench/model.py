@@ -26,7 +26,7 @@ from llgbench._native import ffi, lib
 from llgbench.engine import _Handle
 from llgbench.errors import InputError, ModelError, UnavailableError, UnknownNameError
 from llgbench.sampler import decoder
-from llgbench.vocab import Vocab, _last_error, _nothing_on_stderr, file_sha256, llama
+from llgbench.vocab import Vocab, _first_error, _nothing_on_stderr, file_sha256, llama
 
 Device = Literal["cpu", "cuda"]
 DEVICES: tuple[Device, ...] = get_args(Device)
@@ -203,7 +203,7 @@ class _Packed(bytes):
     """A field's type and value as they stand in a GGUF file."""
 
 
-# Bytes of GGUF's fixed-size types by their number (docs/gguf.md of ggml); 8 is a string, 9 an array.
+# Bytes of GGUF's fixed-size types by number (ggml's docs/gguf.md); 8 is a string, 9 an array.
 _FIXED = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 _STRING, _ARRAY = 8, 9
 
@@ -289,10 +289,11 @@ class Model(_Handle):
 
         params = c.llama_model_default_params()
         params.n_gpu_layers = 0x7FFFFFFF if device == "cuda" else 0
+        lib.lb_llama_forget_errors()
         with _nothing_on_stderr():
             pointer = c.llama_model_load_from_file(str(path).encode(), params)
         if not pointer:
-            raise ModelError(f"{path}: llama.cpp does not load it: {_last_error()}")
+            raise ModelError(f"{path}: llama.cpp does not load it: {_first_error()}")
         self._pointer = pointer
         address = ctypes.cast(c.llama_model_get_vocab(pointer), ctypes.c_void_p).value
         self.vocab = ffi.cast("llama_vocab *", address)
@@ -405,12 +406,13 @@ class Context(_Handle):
                 int(4 * layers * width * shared * params.n_ctx),
                 f"a context of {length} tokens for {sequences} sequences",
             )
+        lib.lb_llama_forget_errors()
         with _nothing_on_stderr():
             pointer = c.llama_init_from_model(model.pointer, params)
         if not pointer:
             raise UnavailableError(
                 f"llama.cpp makes no context of {length} tokens for {sequences} sequences: "
-                f"{_last_error()}"
+                f"{_first_error()}"
             )
         self._pointer = pointer
         self.handle = ffi.cast(

@@ -19,6 +19,7 @@ from llgbench.errors import GrammarError, UnavailableError
 from llgbench.model import Context, Model, synthesize
 from llgbench.runner import Workbench, engine_for
 from llgbench.variant import DEFAULT_VARIANTS, get
+from llgbench.vocab import Vocab
 
 CASES = ("forced-literal", "json-enum", "forced-skeleton")
 # One vocabulary of each kind that the catalogue has, and the largest.
@@ -126,6 +127,22 @@ def _tight(subject: Case) -> Case:
     return replace(subject, source=json.dumps(schema))
 
 
+def _require_spelling(subject: Case, vocab: Vocab) -> None:
+    """Refuse a case of which the vocab cannot spell one accepted text.
+
+    Raises:
+        UnavailableError: the vocab's reason for the last of them.
+    """
+    reason = UnavailableError(f"{subject.name} has no accepted text")
+    for text in decode.decodable(subject):
+        try:
+            vocab.trace(text.data)
+            return
+        except UnavailableError as error:
+            reason = error
+    raise reason
+
+
 def _verify(bench: Workbench, context: Context, name: str, plan: Plan) -> Verification:
     variant, vocab = get(name), bench.vocab
     if vocab.eos == INVALID_TOKEN:
@@ -135,7 +152,7 @@ def _verify(bench: Workbench, context: Context, name: str, plan: Plan) -> Verifi
     outcomes, texts, errors, dropped = {}, {}, 0, 0
     for case_name in CASES:
         subject = _tight(case.load(case_name))
-        vocab.trace(subject.texts[0].data)  # or it cannot be written at all
+        _require_spelling(subject, vocab)
         grammar = subject.lark(bridge.options(engine, variant))
         done = decode.run(context, tokenizer, grammar, None, plan)
         tokens = done.committed[0]

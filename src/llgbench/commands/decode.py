@@ -79,11 +79,12 @@ def decode_command(
       llgbench decode --free --case json-enum
     """
     from llgbench import decode, decode_recording
+    from llgbench.variant import DEFAULT_VARIANTS
 
     request = decode_recording.Request(
         cases=cases or ("json-tool-call",),
         vocabs=vocabs or ((str(model),) if model else ("llama-bpe",)),
-        variants=variants or decode_recording.DEFAULT_VARIANTS,
+        variants=variants or DEFAULT_VARIANTS,
         engine=engine,
         modes=modes or ("mask-first",),
         sequences=sequences or (1,),

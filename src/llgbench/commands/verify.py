@@ -31,9 +31,10 @@ def verify_command(
       llgbench verify --vocab llama-spm --texts
     """
     from llgbench import verify
+    from llgbench.variant import DEFAULT_VARIANTS
 
     chosen_vocabs = vocabs or verify.VOCABS
-    chosen_variants = variants or verify.DEFAULT_VARIANTS
+    chosen_variants = variants or DEFAULT_VARIANTS
     with output.steps(len(chosen_vocabs) * len(chosen_variants), "verifying") as progress:
         found = []
         for item in verify.verify(chosen_vocabs, chosen_variants, seed=seed, doing=progress.doing):
