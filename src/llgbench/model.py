@@ -382,12 +382,15 @@ class Context(_Handle):
 
         Raises:
             UnavailableError: llama.cpp cannot make it, for want of memory as a rule.
+            InputError: llama.cpp cannot count so many tokens.
         """
         from llama_cpp import llama_cpp as c
 
         self.model, self.length, self.sequences = model, length, sequences
         self.threads = threads or len(os.sched_getaffinity(0))
         self.batch_room = max(512, sequences)
+        if length * sequences >= 2**31:
+            raise InputError(f"a context of {length} tokens for {sequences} sequences is too long")
         params = c.llama_context_default_params()
         params.n_ctx = length * sequences
         params.n_seq_max = sequences
@@ -403,7 +406,7 @@ class Context(_Handle):
         # Keys and values in half precision; a head may be wider than width / heads, hence about.
         if model.device == "cpu":
             _require_memory(
-                int(4 * layers * width * shared * params.n_ctx),
+                int(4 * layers * width * shared * length * sequences),
                 f"a context of {length} tokens for {sequences} sequences",
             )
         lib.lb_llama_forget_errors()
