@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from conftest import Lab
+
 from llgbench import case, decode, decode_recording, decode_suite, model, report_decode, sampler
 from llgbench.commands import decode as command
 from llgbench.decode import MODES, Plan, Run
@@ -107,9 +107,10 @@ def test_forced_tokens_go_in_one_batch(lab: Lab, contexts: dict[str, Context]) -
 def test_a_model_that_agrees_never_misses(
     lab: Lab, contexts: dict[str, Context], mode: str
 ) -> None:
-    agreeing = run(lab, contexts, mode=mode, agree=True)
-    assert int(agreeing.steps["n_missed"].sum()) == 0
-    masks = agreeing.steps["mask_ns"] > 0
+    # The end token after a grammar that has ended is not llguidance's to validate.
+    agreeing = run(lab, contexts, mode=mode, agree=True).sound
+    assert int(agreeing["n_missed"].sum()) == 0
+    masks = agreeing["mask_ns"] > 0
     # llama.cpp looks the sampled token up in a whole mask; validating needs none.
     assert bool(masks.all()) == (mode == "sample-first")
     assert bool(masks.any()) == (mode == "sample-first")
@@ -161,9 +162,10 @@ def test_what_is_sampled_freely_is_checked(
 
 def test_the_same_seed_draws_the_same(lab: Lab, contexts: dict[str, Context]) -> None:
     a, b, c = (
-        run(lab, contexts, subject="forced-skeleton", free=True, selection="dist", seed=seed)
+        run(lab, contexts, subject="forced-skeleton", free=True, selection="dist", seed=seed,
+            max_tokens=100)
         for seed in (5, 5, 6)
-    )
+    )  # fmt: skip
     assert a.committed[0].tolist() == b.committed[0].tolist()
     assert a.committed[0].tolist() != c.committed[0].tolist()
 

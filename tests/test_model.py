@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-
 from conftest import Lab
+
 from llgbench import model, paths
 from llgbench.errors import InputError, ModelError, UnavailableError, UnknownNameError
 from llgbench.model import Context, Model, Shape, shape, synthesize
@@ -75,11 +75,15 @@ def test_another_vocab_is_refused(lab: Lab, tiny: Path) -> None:
     one_line(error)
 
 
-def test_a_vocab_of_the_same_size_with_other_tokens_is_refused(lab: Lab, tmp_path: Path) -> None:
+def test_a_vocab_of_the_same_size_with_other_tokens_is_refused(
+    lab: Lab, tiny: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "other.gguf"
-    model._write(path, "tiny", TINY, lab.vocab("qwen2"))
+    data = tiny.read_bytes()
+    assert "▁quick".encode() in data
+    path.write_bytes(data.replace("▁quick".encode(), "▁quack".encode(), 1))
     with Model(path) as loaded, pytest.raises(ModelError, match="other bytes") as error:
-        loaded.require_vocab(lab.vocab("qwen35"))
+        loaded.require_vocab(lab.vocab("llama-spm"))
     one_line(error)
 
 

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 import pytest
+from conftest import Lab
 from hypothesis import given
 from hypothesis import strategies as st
-
-from conftest import Lab
-from llgbench import sampler
 from llgbench._native import ffi, lib
+
+from llgbench import sampler
 from llgbench.errors import GrammarError
 from llgbench.sampler import Chain, GrammarSampler, candidates
 
@@ -40,7 +40,7 @@ def test_layouts_are_those_of_llama_cpp_python() -> None:
 def test_the_interface_has_the_twelve_functions_of_llama_h() -> None:
     from llama_cpp import llama_cpp as c
 
-    names = [name for name, _ in c.llama_sampler_i._fields_]
+    names = [field[0] for field in c.llama_sampler_i._fields_]
     assert names == [name for name, _ in ffi.typeof("llama_sampler_i").fields]
     assert ctypes.sizeof(c.llama_sampler_i) == ffi.sizeof("llama_sampler_i") == 12 * 8
 
@@ -127,9 +127,7 @@ def test_a_chain_of_llama_cpp_python_owns_it(lab: Lab) -> None:
     logits[forbidden] = 9.0
     array, _view = candidates(logits)
     address = int(ffi.cast("uintptr_t", array))
-    c.llama_sampler_apply(
-        chain, ctypes.cast(address, ctypes.POINTER(c.llama_token_data_array))
-    )
+    c.llama_sampler_apply(chain, ctypes.cast(address, ctypes.POINTER(c.llama_token_data_array)))
     picked = vocab.table("token_to_piece").tokens[array.data[array.selected].id]
     assert picked.startswith(b"a")
     assert allowed is not None

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-
 from conftest import Lab
+
 from llgbench import case, verify
 from llgbench.errors import UnknownNameError
 from llgbench.verify import Verification
 
-FOUR = ("baseline", "token_to_piece", "greedy_tokenize")
+THREE = ("baseline", "token_to_piece", "greedy_tokenize")
 
 
 @pytest.fixture(scope="module")
-def found(lab: Lab) -> Iterator[dict[tuple[str, str], Verification]]:
-    listed = verify.verify(("llama-spm", "llama-bpe"), FOUR)
-    yield {(v.vocab, v.variant): v for v in listed}
+def found(lab: Lab) -> dict[tuple[str, str], Verification]:
+    listed = verify.verify(("llama-spm", "llama-bpe"), THREE)
+    return {(v.vocab, v.variant): v for v in listed}
 
 
 def test_the_baseline_fails_on_spm_and_drops_the_grammar(
@@ -45,10 +43,8 @@ def test_greedy_tokenize_is_right_on_spm(found: dict[tuple[str, str], Verificati
     assert greedy.right
 
 
-@pytest.mark.parametrize("variant", FOUR)
-def test_bpe_is_right_throughout(
-    found: dict[tuple[str, str], Verification], variant: str
-) -> None:
+@pytest.mark.parametrize("variant", THREE)
+def test_bpe_is_right_throughout(found: dict[tuple[str, str], Verification], variant: str) -> None:
     bpe = found["llama-bpe", variant]
     assert (bpe.passed, bpe.errors, bpe.dropped, bpe.greedy) == (3, 0, 0, False)
 

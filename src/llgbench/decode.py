@@ -8,7 +8,7 @@ mode what was sampled is committed, and the text is checked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -305,11 +305,26 @@ def measure(
         ModelError: the model's vocabulary is not the bench's.
     """
     context.model.require_vocab(bench.vocab)
+    _require_room(cases.values(), bench.vocab, context, plan)
     for name, case in cases.items():
         group = [c for c in configurations if c.case == name]
         if group:
             doing(f"{name} on {bench.vocab.name}")
             yield from _measure_case(group, case, bench, context, plan, modes)
+
+
+def _require_room(cases: Iterable[Case], vocab: Vocab, context: Context, plan: Plan) -> None:
+    """Refuse a context that is too short, before anything is measured."""
+    if plan.free:
+        context.require(plan.max_tokens, "what is to be sampled")
+        return
+    for case in cases:
+        for text in decodable(case):
+            try:
+                n = len(vocab.trace(text.data))
+            except UnavailableError:
+                break  # the case's entries say so
+            context.require(n + 1, f"text {text.name!r} of {case.name}")
 
 
 def _measure_case(
@@ -342,9 +357,6 @@ def _measure_case(
         return
     tokenizer = next(side.ready for side in sides if side.ready).tokenizer
     ended = [with_end(trace, tokenizer) for trace in traces]
-    for text, trace in zip(texts, ended, strict=True):
-        if not plan.free:
-            context.require(len(trace), f"text {text.name!r} of {case.name}")
     for number in range(plan.rounds):
         for trace in ended[:1] if plan.free else ended:
             for side in sides if number % 2 == 0 else reversed(sides):
