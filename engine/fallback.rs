@@ -35,6 +35,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::super::regexvec::DeadEnd;
 use super::*;
 
 /// How many bytes after a boundary are read again rather than kept in step.
@@ -109,6 +110,7 @@ impl Reading {
 #[derive(Clone)]
 struct Mark {
     at: usize,
+    row_idx: u32,
     boundary: Option<Boundary>,
     /// For a jump, the index of the first byte of the lexeme that it landed in.
     jump: Option<usize>,
@@ -125,6 +127,16 @@ struct Level {
     in_walk: bool,
 }
 
+/// Where the last fallback of a walk stood before its byte. The bytes that follow one prefix are
+/// tried one after another, and most die: what they share is read once.
+#[derive(Clone)]
+struct Siblings {
+    /// The bytes that the walk has pushed.
+    path: Vec<u8>,
+    /// None where all readings die within the path.
+    reading: Option<(Reading, usize)>,
+}
+
 #[derive(Clone, Default)]
 pub(super) struct Fallback {
     pub(super) on: bool,
@@ -132,9 +144,14 @@ pub(super) struct Fallback {
     marks: Vec<Mark>,
     levels: Vec<Level>,
     displaced: Vec<(usize, Row)>,
+    siblings: Option<Siblings>,
     /// Rows and items below these belong to a level; 0 where there is none.
     pub(super) rows_end: usize,
     pub(super) items_end: usize,
+    /// Rows below this are a level's or those of `siblings`.
+    rows_in_use: usize,
+    /// Whether the current walk has left anything to clean up.
+    walked: bool,
     /// How far behind the committed bytes the byte that is being read lies.
     pub(super) lag: usize,
     stats: FallbackStats,
@@ -178,9 +195,12 @@ impl ParserState {
     /// bytes have become too many to be read again.
     #[inline(always)]
     pub(super) fn sync_fallback(&mut self) {
-        if self.fallback.on && !self.fallback.marks.is_empty() {
-            self.step_levels();
-            self.make_due_levels();
+        if self.fallback.on {
+            let pending = self.dead_end_of(self.lexer_state()) == DeadEnd::FallBack;
+            if pending || !self.fallback.levels.is_empty() {
+                self.step_levels();
+                self.make_due_levels();
+            }
         }
     }
 
@@ -197,10 +217,16 @@ impl ParserState {
     }
 
     /// To be called when a trie walk has put the stack back.
+    #[inline(always)]
     pub(super) fn end_fallback_walk(&mut self) {
-        if !self.fallback.on {
-            return;
+        if std::mem::take(&mut self.fallback.walked) {
+            self.clean_up_after_walk();
         }
+    }
+
+    #[inline(never)]
+    fn clean_up_after_walk(&mut self) {
+        self.fallback.siblings = None;
         self.put_rows_back();
         let levels = &self.fallback.levels;
         let kept = levels.iter().take_while(|level| !level.in_walk).count();
@@ -209,8 +235,11 @@ impl ParserState {
     }
 
     /// Whether a boundary is pending below a top that does not accept.
+    #[inline(always)]
     pub(super) fn fallback_pending(&self) -> bool {
-        self.fallback.on && self.may_fall_back() && self.newest_boundary().is_some()
+        self.fallback.on
+            && self.dead_end_of(self.lexer_state()) == DeadEnd::FallBack
+            && self.newest_boundary().is_some()
     }
 
     /// Tells apart the states between which the lexer's state and the row do not; empty where no
@@ -228,6 +257,7 @@ impl ParserState {
             key.push(boundary.map_or(u32::MAX, |boundary| boundary.at as u32));
             key.push(level.reading.top.row_idx);
             key.push(level.reading.top.lexer_state.as_u32());
+            key.push(u32::from(level.reading.top.byte.is_some()));
             boundary = level.reading.boundary;
         }
         if boundary.is_some() {
@@ -238,25 +268,28 @@ impl ParserState {
 
     /// Ends the lexeme at its boundary and reads the rest to the end; none where no boundary is
     /// pending, else whether that worked. As `flush_lexer()`, it pushes one entry.
+    #[inline(always)]
     pub(super) fn flush_by_fallback(&mut self) -> Option<bool> {
-        if !self.fallback_pending() {
-            return None;
-        }
+        self.fallback_pending().then(|| self.flush_fallback())
+    }
+
+    #[inline(never)]
+    fn flush_fallback(&mut self) -> bool {
         // Definitively there is no way back, so it is tried out first.
         let definitive = self.scratch.definitive;
         if definitive
-            && !self.run_speculative("fallback_flush", |s| s.flush_by_fallback() == Some(true))
+            && !self.run_speculative("fallback_flush", |s| s.flush_fallback())
         {
-            return Some(false);
+            return false;
         }
         let Some((mut reading, level)) = self.reading_to_end() else {
-            return Some(false);
+            return false;
         };
         let end = self.lexer_stack.len();
         if self.accepts(reading.top) {
             let lexeme = self.lexer_mut().try_lexeme_end(reading.top.lexer_state);
             if !self.feed(&mut reading, lexeme, end) {
-                return Some(false);
+                return false;
             }
         }
         self.lexer_stack.push(LexerState {
@@ -268,7 +301,7 @@ impl ParserState {
             self.promote(level);
             self.keep_levels(0);
         }
-        Some(true)
+        true
     }
 
     /// `lexer_allows_eos()` where a boundary is pending.
@@ -299,9 +332,18 @@ impl ParserState {
         })
     }
 
-    /// Keeps a level's row that a walk is about to write over.
+    /// Makes way for a row that is about to be written over.
     #[inline(always)]
     pub(super) fn displace_row(&mut self, idx: usize) {
+        if idx < self.fallback.rows_in_use {
+            self.displace_row_in_use(idx);
+        }
+    }
+
+    #[inline(never)]
+    fn displace_row_in_use(&mut self, idx: usize) {
+        self.fallback.siblings = None;
+        self.fallback.walked = !self.scratch.definitive;
         if idx < self.fallback.rows_end && !self.scratch.definitive {
             let displaced = &mut self.fallback.displaced;
             if !displaced.iter().any(|(known, _)| *known == idx) {
@@ -310,13 +352,21 @@ impl ParserState {
         }
     }
 
+    /// Whether the current lexeme may have bytes below the entries of its row.
+    pub(super) fn lexeme_may_have_jump(&self) -> bool {
+        // The last mark of a walk may be left over from another path.
+        let row_idx = self.lexer_state().row_idx;
+        let last = self.fallback.marks.last();
+        last.is_some_and(|mark| !self.scratch.definitive || mark.row_idx == row_idx)
+    }
+
     /// The bytes of the current lexeme, those read before a jump included.
     pub(super) fn bytes_of_lexeme(&self) -> Vec<u8> {
         let top = self.lexer_stack.len() - 1;
-        self.lexer_stack[self.lexeme_start(top)..]
-            .iter()
-            .filter_map(|entry| entry.byte)
-            .collect()
+        let entries = &self.lexer_stack[self.lexeme_start(top)..];
+        let mut bytes = Vec::with_capacity(entries.len() + 1);
+        bytes.extend(entries.iter().filter_map(|entry| entry.byte));
+        bytes
     }
 
     pub(super) fn try_push_byte_or_fall_back(&mut self, byte: u8) -> bool {
@@ -335,15 +385,13 @@ impl ParserState {
 
     #[inline(always)]
     fn accepts_in(&self, state: StateID) -> bool {
-        let desc = self.lexer().dfa.state_desc(state);
-        desc.greedy_accepting.is_some()
+        self.lexer().dfa.dead_end(state) == DeadEnd::Emit
     }
 
-    /// False where no lexeme that led to this state can have passed an accepting one.
+    /// What becomes of a lexeme in which `entry` is the last byte, once a byte kills the lexer.
     #[inline(always)]
-    fn may_fall_back(&self) -> bool {
-        let state = self.lexer_state().lexer_state;
-        self.lexer().dfa.state_desc(state).past_accepting
+    fn dead_end_of(&self, entry: LexerState) -> DeadEnd {
+        self.lexer().dfa.dead_end(entry.lexer_state)
     }
 
     /// The number of entries that are committed.
@@ -380,7 +428,7 @@ impl ParserState {
         let top = self.lexer_stack[base - 1];
         let marks = &self.fallback.marks;
         let mark = marks.iter().rev().find(|mark| mark.at < base)?;
-        if self.lexer_stack[mark.at].row_idx != top.row_idx || self.accepts(top) {
+        if mark.row_idx != top.row_idx || self.accepts(top) {
             return None;
         }
         mark.boundary
@@ -537,6 +585,7 @@ impl ParserState {
             // A byte that is not committed yet is marked as `fall_back()` does.
             let pending = self.lexer_state().row_idx == SEPARATOR.row_idx;
             self.fallback.lag = (len - usize::from(pending)).saturating_sub(at);
+            self.forget_lexeme(reading.top.row_idx);
             self.lexer_stack.push(SEPARATOR);
             for idx in reading.lexeme_from..at {
                 self.lexer_stack.push(LexerState {
@@ -564,6 +613,13 @@ impl ParserState {
         ok
     }
 
+    /// Forgets what another reading, dropped or rolled back, emitted from a row: captures begin there.
+    fn forget_lexeme(&mut self, row_idx: u32) {
+        if self.scratch.definitive {
+            self.row_infos[row_idx as usize].lexeme = Lexeme::bogus();
+        }
+    }
+
     /// Reads to the end of the stack, falling back until the lexeme is complete there or empty.
     fn reading_to_end(&mut self) -> Option<(Reading, usize)> {
         let (boundary, mut level) = self.newest_boundary()?;
@@ -585,7 +641,7 @@ impl ParserState {
 
 // Falling back.
 impl ParserState {
-    #[inline(never)]
+    #[inline(always)]
     fn commit(&mut self, res: LexerResult, curr: LexerState, byte: Option<u8>) -> bool {
         let at = self.lexer_stack.len();
         match (res, byte) {
@@ -601,6 +657,7 @@ impl ParserState {
                     let state = curr.lexer_state;
                     self.fallback.marks.push(Mark {
                         at,
+                        row_idx: curr.row_idx,
                         boundary: Some(Boundary { at: at - 1, state }),
                         jump: None,
                         level: 0,
@@ -608,8 +665,11 @@ impl ParserState {
                 }
                 true
             }
-            (LexerResult::Error, Some(byte)) => self.may_fall_back() && self.fall_back(byte),
+            (LexerResult::Error, Some(byte)) => {
+                self.dead_end_of(curr) == DeadEnd::FallBack && self.fall_back(byte)
+            }
             (res, _) => {
+                self.forget_lexeme(curr.row_idx);
                 self.keep_levels(0);
                 self.advance_lexer_or_parser(res, curr)
             }
@@ -622,20 +682,24 @@ impl ParserState {
         let at = self.lexer_stack.len();
         let base = self.base();
         let top = self.lexer_state();
-        // In a walk, the parser may have refused what the lexer did not.
-        let dfa = &mut self.lexer_mut().dfa;
-        if !dfa.transition(top.lexer_state, byte).is_dead() {
-            return false;
-        }
-        let Some((boundary, level)) = self.newest_boundary() else {
+        let started = if self.scratch.definitive {
+            let found = self.newest_boundary();
+            found.map(|(boundary, level)| (Reading::of(top, at, Some(boundary)), level))
+        } else {
+            self.fallback.walked = true;
+            self.reading_of_siblings()
+        };
+        let Some((reading, level)) = started else {
             return false;
         };
+        if !self.scratch.definitive && self.rejects(reading, byte) {
+            return false;
+        }
         // The bytes to read are those on the stack.
         self.lexer_stack.push(LexerState {
             byte: Some(byte),
             ..SEPARATOR
         });
-        let reading = Reading::of(top, at, Some(boundary));
         let Some((reading, level)) = self.reread(reading, level, at, at + 1, base) else {
             self.lexer_stack.truncate(at);
             return false;
@@ -644,6 +708,7 @@ impl ParserState {
         self.forget_marks(at);
         let mut mark = Mark {
             at,
+            row_idx: reading.top.row_idx,
             boundary: reading.boundary,
             jump: Some(reading.lexeme_from),
             level,
@@ -655,6 +720,36 @@ impl ParserState {
         }
         self.fallback.marks.push(mark);
         true
+    }
+
+    /// Whether no reading that comes of this one survives the byte; false where that is not plain.
+    fn rejects(&mut self, reading: Reading, byte: u8) -> bool {
+        let lexer = self.shared_box.lexer_mut();
+        let state = reading.top.lexer_state;
+        lexer.dfa.transition(state, byte).is_dead() && lexer.dfa.dead_end(state) == DeadEnd::Reject
+    }
+
+    /// In a walk, what the top of the stack falls back to, all bytes on the stack read.
+    fn reading_of_siblings(&mut self) -> Option<(Reading, usize)> {
+        let (base, end) = (self.base(), self.lexer_stack.len());
+        let pushed = &self.lexer_stack[base..];
+        if let Some(known) = &self.fallback.siblings {
+            let bytes = pushed.iter().filter_map(|entry| entry.byte);
+            if known.path.len() == pushed.len() && bytes.eq(known.path.iter().copied()) {
+                return known.reading;
+            }
+        }
+        // An entry without a byte is not in this lexeme: such a path will not match again.
+        let path = pushed.iter().map(|entry| entry.byte.unwrap_or(0)).collect();
+        let reading = self.newest_boundary().and_then(|(boundary, level)| {
+            let reading = Reading::of(self.lexer_state(), end, Some(boundary));
+            let (reading, level, at) = self.next_reading(reading, level, base)?;
+            self.reread(reading, level, at, end, base)
+        });
+        let rows = reading.map_or(0, |(reading, _)| reading.top.row_idx as usize + 1);
+        self.fallback.rows_in_use = self.fallback.rows_end.max(rows);
+        self.fallback.siblings = Some(Siblings { path, reading });
+        reading
     }
 
     /// Makes a level the parser's own reading.
@@ -671,6 +766,7 @@ impl ParserState {
     ///
     /// In definitive mode this is the first step of its promotion.
     fn level(&mut self, level: usize, base: usize) -> Reading {
+        self.fallback.walked = !self.scratch.definitive;
         self.put_rows_back();
         if level > self.fallback.levels.len() {
             self.make_level(base);
@@ -807,6 +903,8 @@ impl ParserState {
         };
         self.fallback.rows_end = rows;
         self.fallback.items_end = items;
+        self.fallback.rows_in_use = rows;
+        self.fallback.siblings = None;
         if self.scratch.definitive {
             self.row_infos.truncate(self.num_rows().max(rows));
         }
@@ -814,6 +912,7 @@ impl ParserState {
 
     fn put_rows_back(&mut self) {
         if !self.fallback.displaced.is_empty() {
+            self.fallback.siblings = None;
             for (idx, row) in self.fallback.displaced.drain(..) {
                 self.rows[idx] = row;
             }
@@ -824,7 +923,7 @@ impl ParserState {
 
 /// A recognizer for trie walks with the fallback on. It is a type of its own so that a walk with
 /// the fallback off has not one instruction more than it ever had.
-pub(crate) struct FallbackRecognizer<'a, 'b>(&'a mut ParserRecognizer<'b>);
+struct FallbackRecognizer<'a, 'b>(&'a mut ParserRecognizer<'b>);
 
 impl Recognizer for FallbackRecognizer<'_, '_> {
     fn cancellation_enabled(&self) -> bool {
@@ -854,7 +953,30 @@ impl Recognizer for FallbackRecognizer<'_, '_> {
 
     #[inline(always)]
     fn try_push_byte(&mut self, byte: u8) -> bool {
-        self.0.try_push_byte(byte) || (self.0.state.may_fall_back() && self.0.state.fall_back(byte))
+        let state = &mut *self.0.state;
+        let curr = state.lexer_state();
+        let lexer = state.shared_box.lexer_mut();
+        let cancellation = &state.cancellation;
+        let next = lexer
+            .dfa
+            .transition_with_cancellation(curr.lexer_state, byte, cancellation);
+        if !next.is_dead() && !next.has_lowest_match() {
+            state.lexer_stack.push(LexerState {
+                row_idx: curr.row_idx,
+                lexer_state: next,
+                byte: Some(byte),
+            });
+            return true;
+        }
+        if next.is_dead() {
+            match lexer.dfa.dead_end(curr.lexer_state) {
+                DeadEnd::Reject => return false,
+                DeadEnd::Emit if !lexer.may_begin_with(byte) => return false,
+                DeadEnd::Emit => {}
+                DeadEnd::FallBack => return state.fall_back(byte),
+            }
+        }
+        self.push_end_of_lexeme(byte)
     }
 
     fn save_stats(&mut self, nodes_walked: usize) {
@@ -862,9 +984,16 @@ impl Recognizer for FallbackRecognizer<'_, '_> {
     }
 }
 
+impl FallbackRecognizer<'_, '_> {
+    #[inline(never)]
+    fn push_end_of_lexeme(&mut self, byte: u8) -> bool {
+        self.0.try_push_byte(byte)
+    }
+}
+
 impl<'b> ParserRecognizer<'b> {
     /// This recognizer with the fallback on; only to be used where it is.
-    pub(crate) fn with_fallback<'a>(&'a mut self) -> FallbackRecognizer<'a, 'b> {
+    fn with_fallback<'a>(&'a mut self) -> FallbackRecognizer<'a, 'b> {
         FallbackRecognizer(self)
     }
 
@@ -877,7 +1006,16 @@ impl<'b> ParserRecognizer<'b> {
         }
     }
 
-    /// `try_push_byte()`, the fallback on where the grammar asks for it.
+    /// `trie.chop_tokens()`, in the same way.
+    pub(crate) fn chop_tokens(&mut self, trie: &TokTrie, tokens: &[TokenId]) -> (usize, usize) {
+        if self.state.fallback.on {
+            trie.chop_tokens(&mut self.with_fallback(), tokens)
+        } else {
+            trie.chop_tokens(self, tokens)
+        }
+    }
+
+    /// `try_push_byte()`, in the same way.
     pub(super) fn push_byte(&mut self, byte: u8) -> bool {
         if self.state.fallback.on {
             self.with_fallback().try_push_byte(byte)

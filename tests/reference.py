@@ -5,46 +5,62 @@ when no byte can extend the lexeme, it ends there, the parser advances by all th
 match, and the bytes after it are read again in the new context. :class:`State` does this byte by
 byte, so that it can say of any prefix whether it is alive and whether it is complete.
 
-Regular expressions are tuples, matched by derivatives; the parser is Earley's.
+Regular expressions are matched by derivatives; the parser is Earley's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
+from typing import Any, ClassVar
 
-# ("void",) matches nothing, ("empty",) the empty string, ("bytes", frozenset) one of the bytes,
-# ("cat", a, b), ("or", a, b) and ("star", a) the obvious.
-Regex = tuple[object, ...]
-VOID: Regex = ("void",)
-EMPTY: Regex = ("empty",)
+
+class Regex:
+    """A regular expression; equal ones are one object, so that caches hash them by identity."""
+
+    _all: ClassVar[dict[tuple[object, ...], Regex]] = {}
+    kind: str
+    parts: tuple[Any, ...]
+
+    def __new__(cls, kind: str, *parts: Any) -> Regex:
+        made = cls._all.get((kind, *parts))
+        if made is None:
+            made = cls._all[kind, *parts] = super().__new__(cls)
+            made.kind, made.parts = kind, parts
+        return made
+
+    def __repr__(self) -> str:
+        return to_pattern(self)
+
+
+VOID = Regex("or", frozenset())  # matches nothing
+EMPTY = Regex("empty")
 
 
 def one_of(chars: str) -> Regex:
-    return ("bytes", frozenset(chars.encode()))
+    return Regex("bytes", frozenset(chars.encode()))
 
 
 def cat(*parts: Regex) -> Regex:
     result = EMPTY
     for part in reversed(parts):
-        if VOID in (part, result):
+        if part is VOID or result is VOID:
             return VOID
-        if part != EMPTY:
-            result = part if result == EMPTY else ("cat", part, result)
+        if part is not EMPTY:
+            result = part if result is EMPTY else Regex("cat", part, result)
     return result
 
 
-def either(a: Regex, b: Regex) -> Regex:
-    if a == VOID or a == b:
-        return b
-    if b == VOID:
-        return a
-    return ("or", a, b)
+def either(*parts: Regex) -> Regex:
+    flat: set[Regex] = set()
+    for part in parts:
+        flat |= part.parts[0] if part.kind == "or" else {part}
+    return flat.pop() if len(flat) == 1 else Regex("or", frozenset(flat))
 
 
 def star(a: Regex) -> Regex:
-    return EMPTY if a in (VOID, EMPTY) else ("star", a)
+    return EMPTY if a in (VOID, EMPTY) else Regex("star", a)
 
 
 def times(a: Regex, n: int) -> Regex:
@@ -55,54 +71,50 @@ def literal(text: str) -> Regex:
     return cat(*map(one_of, text))
 
 
-@lru_cache(maxsize=None)
+@cache
 def nullable(regex: Regex) -> bool:
-    match regex:
-        case ("empty",) | ("star", _):
-            return True
-        case ("cat", tuple(a), tuple(b)):
+    match regex.kind, regex.parts:
+        case "cat", (a, b):
             return nullable(a) and nullable(b)
-        case ("or", tuple(a), tuple(b)):
-            return nullable(a) or nullable(b)
-    return False
+        case "or", (parts,):
+            return any(map(nullable, parts))
+    return regex.kind in ("empty", "star")
 
 
-@lru_cache(maxsize=None)
+@cache
 def derivative(regex: Regex, byte: int) -> Regex:
     """Return what must follow for the regex to match, once ``byte`` was read."""
-    match regex:
-        case ("bytes", frozenset() as accepted):
+    match regex.kind, regex.parts:
+        case "bytes", (accepted,):
             return EMPTY if byte in accepted else VOID
-        case ("cat", tuple(a), tuple(b)):
+        case "cat", (a, b):
             first = cat(derivative(a, byte), b)
             return either(first, derivative(b, byte)) if nullable(a) else first
-        case ("or", tuple(a), tuple(b)):
-            return either(derivative(a, byte), derivative(b, byte))
-        case ("star", tuple(a)):
+        case "or", (parts,):
+            return either(*(derivative(part, byte) for part in parts))
+        case "star", (a,):
             return cat(derivative(a, byte), regex)
     return VOID
 
 
 def to_pattern(regex: Regex) -> str:
     """Write the regex as one that llguidance reads; only letters, digits and spaces."""
-    match regex:
-        case ("empty",):
-            return "()"
-        case ("bytes", frozenset() as accepted):
+    match regex.kind, regex.parts:
+        case "bytes", (accepted,):
             chars = "".join(map(chr, sorted(accepted)))
             return chars if len(chars) == 1 else f"[{chars}]"
-        case ("cat", tuple(a), tuple(b)):
+        case "cat", (a, b):
             return to_pattern(a) + to_pattern(b)
-        case ("or", tuple(a), tuple(b)):
-            return f"({to_pattern(a)}|{to_pattern(b)})"
-        case ("star", tuple(a)):
+        case "or", (parts,):
+            return f"({'|'.join(sorted(map(to_pattern, parts)))})"
+        case "star", (a,):
             return f"({to_pattern(a)})*"
-    raise ValueError(f"{regex} cannot be written")
+    return "()"
 
 
 @dataclass(frozen=True)
 class Terminal:
-    """A terminal: a lazy one ends as soon as it matches; ``suffix`` is what such a one ends with."""
+    """A terminal; one with a suffix is lazy: it ends with the suffix, as soon as it can."""
 
     regex: Regex
     suffix: str = ""
@@ -221,7 +233,7 @@ class State:
         """Return the state after another byte; None where no reading is alive."""
         data = self.data + bytes([byte])
         moved = ((name, derivative(regex, byte)) for name, regex in self.lexer)
-        lexer = tuple((name, regex) for name, regex in moved if regex != VOID)
+        lexer = tuple((name, regex) for name, regex in moved if regex is not VOID)
         if not lexer:
             return self._fall_back(data)
         matches = {name for name, regex in lexer if nullable(regex)}

@@ -153,12 +153,17 @@ def test_no_member_of_a_family(tmp_path: Path, name: str) -> None:
         case.load(name, write(tmp_path, FAMILY))
 
 
-@pytest.mark.parametrize(
-    "name", ["", ".", "..", "y", "x@2", "x@", "../grammars/x", "x/", "a\0b", "X" * 300]
-)
+@pytest.mark.parametrize("name", ["", ".", "..", "y", "x@2", "x@", "a\0b", "X" * 300])
 def test_no_such_case(tmp_path: Path, name: str) -> None:
     with pytest.raises(UnknownNameError, match=r"unknown case .*(did you mean|known:) x"):
         case.load(name, write(tmp_path, GOOD))
+
+
+def test_a_case_by_its_folder(tmp_path: Path) -> None:
+    folder = write(tmp_path, GOOD) / "grammars" / "x"
+    assert case.load(str(folder), ROOT).texts == case.load("x", tmp_path).texts
+    with pytest.raises(CaseError, match=r"case\.toml: no such file"):
+        case.load(str(tmp_path), ROOT)
 
 
 def test_the_nearest_case() -> None:

@@ -36,6 +36,11 @@ _LIBRARIES = ("libllgbench_engine.so", "libllgbench_engine.dylib", "llgbench_eng
 # A user's own compiler flags would make two machines' engines differ under one key.
 _DROPPED_VARIABLES = re.compile(r"(CARGO_(ENCODED_|BUILD_)?|^)RUSTFLAGS$|^CARGO_PROFILE_")
 _LOG_TAIL = 12
+# How an engine is built, beside the files; these are part of the key. A change of `_lay_out` that
+# changes what is built takes a new number.
+_LAYOUT = 1
+_COMMAND = ("build", "--release", "--locked", "--offline")
+_FEATURES = {"stock": (), "fallback": ("--features", "fallback")}
 
 
 def missing() -> str | None:
@@ -61,7 +66,7 @@ def input_key(flavour: str) -> str:
     h = hashlib.sha256()
     for name in _sources(flavour):
         h.update(name.encode() + b"\0" + _read(name) + b"\0")
-    h.update(Path(__file__).read_bytes())
+    h.update(f"{_LAYOUT} {_COMMAND} {_FEATURES[flavour]}".encode())
     h.update(_rustc_version().encode())
     return h.hexdigest()[:16]
 
@@ -117,9 +122,7 @@ def _build(flavour: str, folder: Path, engines: Path, say: Callable[[str], None]
     (work / "src").mkdir(parents=True)
     _lay_out(flavour, crate, work)
     say(f"{flavour}: building (some minutes; log in {log})")
-    command = ["build", "--release", "--locked", "--offline"]
-    if flavour == "fallback":
-        command += ["--features", "fallback"]
+    command = [*_COMMAND, *_FEATURES[flavour]]
     _cargo(command, work, log, {"CARGO_TARGET_DIR": str(engines / "target")})
     built = _library(engines / "target" / "release")
     if built is None:
