@@ -19,6 +19,9 @@ class Operations:
     )
     timeout = 120
 
+    def setup(self, configuration):
+        suite.require_available(configuration)
+
     def track_rollback(self, configuration):
         """Roll one token back."""
         return suite.operation(configuration, "rollback")

@@ -19,7 +19,7 @@ _owned: WeakKeyDictionary[Any, tuple[Any, ...]] = WeakKeyDictionary()
 def build(engine: Engine, vocab: Vocab, variant: Variant) -> Tokenizer:
     """Build the tokenizer that a variant gives llguidance.
 
-    The vocab must outlive the tokenizer and every matcher made from it.
+    The vocab must not be closed before the tokenizer and every matcher made from it.
 
     Raises:
         UnavailableError: the variant needs an ability that the engine lacks.
@@ -63,14 +63,15 @@ def _tokenize_context(vocab: Vocab, sentinel: bytes) -> Any:
     context.llama = llama()
     context.vocab = vocab.vocab
     context.parse_special = True
+    # The context holds raw pointers: what they point to must live as long as it does.
+    _owned[context] = (vocab,)
     if not sentinel:
         return context
     head = ffi.new("int32_t[]", vocab.tokenize(sentinel, parse_special=True).tolist())
     text = ffi.new("char[]", sentinel)
     context.sentinel, context.sentinel_len = text, len(sentinel)
     context.sentinel_tokens, context.n_sentinel_tokens = head, len(head)
-    # cffi frees what nothing refers to; the context must keep its two arrays.
-    _owned[context] = (text, head)
+    _owned[context] = (vocab, text, head)
     return context
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import re
 import string
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +24,7 @@ from llgbench.errors import CaseError, UnknownNameError
 
 Kind = Literal["lark", "json_schema"]
 _KEYS = {"reason", "origin", "tags", "options", "parameter", "texts"}
+_TOML_KINDS = {str: "a string", dict: "a table", list: "a list"}
 _TEXT_KEYS = {"name", "file", "text", "pieces", "stock", "fallback", "note"}
 
 
@@ -130,17 +133,16 @@ def load(name: str, root: Path | None = None) -> Case:
         UnknownNameError: there is no such case.
         CaseError: its files are missing, malformed, or not UTF-8.
     """
-    base, _, member = name.partition("@")
+    base, at, member = name.partition("@")
     folder = Path(base) if "/" in base else _folder(root) / base
-    if not (folder / "case.toml").is_file():
+    # os.path: a name that no file can have is unknown, not an error of its own.
+    if not os.path.isfile(folder / "case.toml"):
         if "/" in base:
             raise CaseError(f"{folder / 'case.toml'}: no such file")
         raise UnknownNameError("case", name, names(root))
     table = _read_toml(folder / "case.toml")
-    unknown = sorted(table.keys() - _KEYS)
-    if unknown:
-        raise CaseError(f"{folder / 'case.toml'}: unknown key {unknown[0]!r}")
-    value = _member_value(folder, table.get("parameter"), name, member, root)
+    _check_table(folder / "case.toml", table)
+    value = _member_value(folder, table.get("parameter"), name, at + member, root)
 
     schema, lark = folder / "schema.json", folder / "grammar.lark"
     if schema.is_file() == lark.is_file():
@@ -156,7 +158,7 @@ def load(name: str, root: Path | None = None) -> Case:
         kind="json_schema" if path is schema else "lark",
         source=source,
         path=path,
-        reason=str(table.get("reason", "")),
+        reason=table.get("reason", ""),
         texts=tuple(_texts(folder, table, value)),
         tags=tuple(table.get("tags", ())),
         options=dict(table.get("options", {})),
@@ -211,20 +213,20 @@ def _maskbench_case(path: Path) -> Case:
     if not isinstance(content, dict) or "schema" not in content:
         raise CaseError(f"{path}: no MaskBench file (it has no 'schema')")
     texts = []
-    for number, test in enumerate(content.get("tests", [])):
+    tests = content.get("tests", [])
+    if not isinstance(tests, list):
+        raise CaseError(f"{path}: 'tests' is no list")
+    for number, test in enumerate(tests):
         if not isinstance(test, dict) or "data" not in test or "valid" not in test:
             raise CaseError(f"{path}: test {number} has no 'data' or no 'valid'")
-        data = json.dumps(test["data"], indent=2, ensure_ascii=False)
-        try:
-            encoded = data.encode()
-        except UnicodeEncodeError as error:
-            raise CaseError(f"{path}: test {number} is not UTF-8 ({error.reason})") from None
+        if not isinstance(test["valid"], bool):
+            raise CaseError(f"{path}: test {number}: 'valid' is true or false")
         # Only validity by the schema is known, not the byte where an invalid text must fail.
         outcome = Outcome() if test["valid"] else None
         texts.append(
             Text(
                 name=f"{'valid' if test['valid'] else 'invalid'}-{number}",
-                data=encoded,
+                data=_pretty(test["data"], f"{path}: test {number}").encode(),
                 stock=outcome,
                 fallback=outcome,
             )
@@ -232,7 +234,7 @@ def _maskbench_case(path: Path) -> Case:
     return Case(
         name=path.stem,
         kind="json_schema",
-        source=json.dumps(content["schema"], indent=2, ensure_ascii=False),
+        source=_pretty(content["schema"], f"{path}: schema"),
         path=path,
         reason=str(content.get("description", "")),
         texts=tuple(texts),
@@ -240,15 +242,43 @@ def _maskbench_case(path: Path) -> Case:
     )
 
 
+def _pretty(content: Any, where: str) -> str:
+    text = json.dumps(content, indent=2, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise CaseError(f"{where} is not UTF-8 ({error.reason})") from None
+    return text
+
+
 def _folder(root: Path | None) -> Path:
     return (root or paths.root()) / "grammars"
 
 
+def _check_table(path: Path, table: Mapping[str, Any]) -> None:
+    unknown = sorted(table.keys() - _KEYS)
+    if unknown:
+        raise CaseError(f"{path}: unknown key {unknown[0]!r}")
+    for key, kind in (("reason", str), ("origin", str), ("options", dict), ("texts", list)):
+        if not isinstance(table.get(key, kind()), kind):
+            raise CaseError(f"{path}: {key} is {_TOML_KINDS[kind]}, not {table[key]!r}")
+    tags = table.get("tags", [])
+    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+        raise CaseError(f"{path}: tags is a list of strings, not {tags!r}")
+    for number, entry in enumerate(table.get("texts", [])):
+        if not isinstance(entry, dict):
+            raise CaseError(f"{path}: text {number} is a table, not {entry!r}")
+
+
 def _values(folder: Path, parameter: Any) -> list[int]:
     match parameter:
-        case {"name": str(), "values": [*values]} if all(isinstance(v, int) for v in values):
-            return values
-    raise CaseError(f"{folder / 'case.toml'}: parameter needs a name and a list of integer values")
+        case {"name": str(), "values": [_, *_] as values} if all(
+            type(v) is int and v >= 0 for v in values
+        ):
+            return list(values)
+    raise CaseError(
+        f"{folder / 'case.toml'}: parameter needs a name and a list of natural numbers as values"
+    )
 
 
 def _member_value(
@@ -259,10 +289,11 @@ def _member_value(
             raise UnknownNameError("case", name, names(root))
         return None
     values = _values(folder, parameter)
-    # Any natural number makes a member; the listed ones are those the suite runs.
-    if not member.isdecimal():
+    # Any natural number makes a member; the listed ones are those the suite runs. One number has
+    # one spelling, so that one member has one name.
+    if not re.fullmatch(r"@(0|[1-9][0-9]{0,8})", member):
         raise UnknownNameError("case", name, [f"{folder.name}@{value}" for value in values])
-    return int(member)
+    return int(member[1:])
 
 
 def _texts(folder: Path, table: Mapping[str, Any], value: int | None) -> Iterator[Text]:
@@ -273,7 +304,9 @@ def _texts(folder: Path, table: Mapping[str, Any], value: int | None) -> Iterato
         if unknown:
             raise CaseError(f"{where}: unknown key {unknown[0]!r}")
         data = _text_data(folder, entry, table.get("parameter"), value, where)
-        name = str(entry.get("name") or Path(entry.get("file", "")).stem or entry.get("text"))
+        name = entry.get("name") or Path(entry.get("file", "")).stem or entry.get("text")
+        if not isinstance(name, str):
+            raise CaseError(f"{where}: needs a name")
         if name in seen:
             raise CaseError(f"{where}: a second text is named {name!r}")
         seen.add(name)
@@ -289,6 +322,8 @@ def _texts(folder: Path, table: Mapping[str, Any], value: int | None) -> Iterato
 def _text_data(
     folder: Path, entry: Mapping[str, Any], parameter: Any, value: int | None, where: str
 ) -> bytes:
+    if len(entry.keys() & {"file", "text", "pieces"}) != 1:
+        raise CaseError(f"{where}: needs one of file, text and pieces")
     match entry:
         case {"file": str(file)}:
             return _read_utf8(folder / file).encode()
@@ -298,16 +333,16 @@ def _text_data(
             return "".join(
                 _piece(piece, parameter["name"], value, where) for piece in pieces
             ).encode()
-    raise CaseError(f"{where}: needs a file, a text, or (with a parameter) pieces")
+    raise CaseError(f"{where}: a file and a text are strings; pieces, a list, need a parameter")
 
 
 def _piece(piece: Any, parameter: str, value: int, where: str) -> str:
     match piece:
         case str():
             return piece
-        case {"repeat": str(unit), "times": times} if times == parameter:
+        case {"repeat": str(unit), "times": times, **rest} if times == parameter and not rest:
             return unit * value
-        case {"repeat": str(unit), "times": int(times)}:
+        case {"repeat": str(unit), "times": int(times), **rest} if not rest:
             return unit * times
     raise CaseError(f"{where}: a piece is a string or {{repeat, times}}, not {piece!r}")
 
@@ -318,20 +353,24 @@ def _outcome(entry: Any, value: int | None, length: int, where: str) -> Outcome 
             return None
         case "accept":
             return Outcome()
-        case {"reject_at": int(at)} if 0 <= at <= length:
+        case {"reject_at": at, **rest} if type(at) is int and 0 <= at <= length and not rest:
             return Outcome(at)
-        case {"reject_at": "end"}:
+        case {"reject_at": "end", **rest} if not rest:
             return Outcome(length)
         # In a family the offset moves with the parameter: value + plus.
-        case {"reject_at_value_plus": int(plus)} if value is not None:
+        case {"reject_at_value_plus": plus, **rest} if (
+            type(plus) is int and value is not None and 0 <= value + plus <= length and not rest
+        ):
             return Outcome(value + plus)
-    raise CaseError(f"{where}: an outcome is 'accept' or {{reject_at = N}}, not {entry!r}")
+    raise CaseError(
+        f"{where}: an outcome is 'accept' or {{reject_at = N}}, N within the text, not {entry!r}"
+    )
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(_read_utf8(path))
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise CaseError(f"{path}: {error}") from None
 
 
@@ -342,10 +381,12 @@ def _read_utf8(path: Path) -> str:
         raise CaseError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise CaseError(f"{path}: not UTF-8 at byte {error.start}") from None
+    except ValueError as error:  # a NUL in the name
+        raise CaseError(f"{str(path)!r}: {error}") from None
 
 
 def _parse_json(source: str, path: Path) -> Any:
     try:
         return json.loads(source)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CaseError(f"{path}: {error}") from None

@@ -29,7 +29,7 @@ class Judgement:
 
     Attributes:
         text: its name.
-        steps: masks compared.
+        steps: masks compared, for as long as the variant and the reference both go on.
         end: how the variant's matcher ended.
         accepted: whether the variant accepts the whole text.
         reference_accepted: whether exact bytes on the same engine accept it.
@@ -133,9 +133,10 @@ def judge_text(
         end = End(out.outcome)
         reject_at = None
         if not (end is End.WHOLE and out.accepting):
-            taken = len(trace) if end is End.WHOLE else max(int(out.n_steps) - 1, 0)
+            taken = int(out.taken)
             reject_at = len(vocab.spell(trace[:taken]))
-            if end is End.REJECTED and out.reference_outcome == End.REJECTED:
+            together = out.reference_outcome == End.REJECTED and out.reference_taken == taken
+            if end is End.REJECTED and together:
                 reject_at += _bytes_taken(truth, vocab, int(trace[taken]))
     reference_whole = out.reference_outcome == lib.LB_END
     found = out.first_step != 0xFFFFFFFF

@@ -10,10 +10,12 @@ import click
 import llgbench
 from llgbench import output
 from llgbench.commands.check import check
+from llgbench.commands.decode import decode_command
 from llgbench.commands.doctor import doctor_command
 from llgbench.commands.engine import engine_group
 from llgbench.commands.report import report_command
 from llgbench.commands.run import run
+from llgbench.commands.verify import verify_command
 from llgbench.commands.vocab import vocab_group
 from llgbench.errors import LlgbenchError
 
@@ -43,6 +45,8 @@ for _command in (
     run,
     report_command,
     doctor_command,
+    decode_command,
+    verify_command,
 ):
     cli.add_command(_command)
 

@@ -8,11 +8,14 @@ manager, and keeps alive what its handle points to.
 from __future__ import annotations
 
 import hashlib
+import os
+import struct
+import sys
 from collections.abc import Sequence
 from functools import cache, cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +33,9 @@ _PROBE_GRAMMAR = 'start: STEM SUFFIX\nSTEM: "list" | "listen"\nSUFFIX: "ed"\n'
 _PROBE_TEXT = b"listed"
 
 INVALID_TOKEN = 0xFFFFFFFF
+
+_ELF_HEAD = 64
+_PT_LOAD = 1
 
 TokenArray = npt.NDArray[np.uint32]
 MaskArray = npt.NDArray[np.uint32]
@@ -52,8 +58,11 @@ class Engine:
         self.path = path
         self.api = ffi.new("lb_engine *")
         error = ffi.new("char[]", 1024)
-        if not path.is_file():
+        if not os.path.isfile(path):
             raise EngineError(f"{path}: no such library")
+        why = _elf_fault(path)
+        if why is not None:
+            raise EngineError(f"{path}: cannot serve as an engine: {why}")
         if lib.lb_engine_open(str(path).encode(), self.api, error, len(error)) != 0:
             why = ffi.string(error).decode(errors="replace").removeprefix(f"{path}: ")
             raise EngineError(f"{path}: cannot serve as an engine: {why}")
@@ -105,6 +114,41 @@ class Engine:
         return f"Engine({str(self.path)!r})"
 
 
+def _elf_fault(path: Path) -> str | None:
+    """Return what dlopen would say badly (another machine) or die of (a file cut short)."""
+    try:
+        with path.open("rb") as file, open(sys.executable, "rb") as this:
+            head, own = file.read(_ELF_HEAD), this.read(_ELF_HEAD)
+            if len(head) < _ELF_HEAD or head[:4] != b"\x7fELF" or own[:4] != b"\x7fELF":
+                return None  # dlopen has a clear word for these
+            # class, byte order, machine
+            if (head[4:6], head[18:20]) != (own[4:6], own[18:20]):
+                order: Literal["little", "big"] = "little" if head[5] == 1 else "big"
+                machine = int.from_bytes(head[18:20], order)
+                return f"it is built for another machine (ELF machine {machine})"
+            if head[4] != 2:
+                return None
+            start, entry, entries = (
+                *struct.unpack_from("=Q", head, 32), *struct.unpack_from("=HH", head, 54)
+            )  # fmt: skip
+            file.seek(start)
+            table = file.read(entry * entries)
+            size = path.stat().st_size
+    except OSError as error:
+        return error.strerror
+    if entry < 40 or len(table) < entry * entries:
+        return "the file is cut short"
+    for at in range(0, len(table), entry):
+        (kind,) = struct.unpack_from("=I", table, at)
+        offset, length = (
+            *struct.unpack_from("=Q", table, at + 8), *struct.unpack_from("=Q", table, at + 32)
+        )  # fmt: skip
+        # A segment mapped beyond the end of its file kills the process at its first use.
+        if kind == _PT_LOAD and offset + length > size:
+            return f"the file is cut short ({size} bytes of at least {offset + length})"
+    return None
+
+
 @cache
 def _load_resolved(path: Path) -> Engine:
     return Engine(path)
@@ -152,7 +196,9 @@ class _Handle:
         self.close()
 
     def __del__(self) -> None:
-        self.close()
+        # At exit the system takes all back, and what close() needs may be gone already.
+        if sys is not None and not sys.is_finalizing():
+            self.close()
 
 
 class Tokenizer(_Handle):
@@ -224,6 +270,18 @@ class Tokenizer(_Handle):
         return Matcher(self, grammar, kind)
 
 
+def _c_string(grammar: str) -> bytes:
+    """Return a grammar for C; refuse what C would read differently."""
+    try:
+        data = grammar.encode()
+    except UnicodeEncodeError as error:
+        raise GrammarError(f"the grammar is not UTF-8: {error.reason}") from None
+    if b"\0" in data:
+        line = data[: data.index(b"\0")].count(b"\n") + 1
+        raise GrammarError(f"the grammar holds a NUL byte, in line {line}")
+    return data
+
+
 class Matcher(_Handle):
     """A matcher handle: one grammar, one state.
 
@@ -240,7 +298,7 @@ class Matcher(_Handle):
         self._api.constraint_init_set_defaults(init, tokenizer.pointer)
         init.log_buffer_level = 0
         init.log_stderr_level = 0
-        data = ffi.new("char[]", grammar.encode())
+        data = ffi.new("char[]", _c_string(grammar))
         result = ffi.new("LlgMatcher **")
         self.compile_ns = int(
             lib.lb_timed_new_matcher(self._api, init, kind.encode(), data, result)

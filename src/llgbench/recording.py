@@ -38,6 +38,7 @@ def record(
     cases: Mapping[str, Case] | None = None,
     results: Path | None = None,
     strict: bool = False,
+    command: str = "",
     resumed: Callable[[Path, int], None] = lambda _path, _done: None,
     doing: Callable[[str], None] = lambda _: None,
     done: Callable[[], None] = lambda: None,
@@ -51,6 +52,7 @@ def record(
         cases: cases that are not under grammars/, by name.
         results: default: the checkout's results/.
         strict: raise where a grammar does not compile.
+        command: what anyone would run to measure this again; kept in the record.
         resumed: called with the record's path and how much it holds already.
         doing: called with a line before each group of configurations.
         done: called after each stored configuration.
@@ -70,7 +72,8 @@ def record(
     )
     tally = Tally()
     folder = (results or root / "results") / "records"
-    with records.Writer(folder, mark, {**where_from, "rounds": asdict(rounds)}) as writer:
+    header = {**where_from, "rounds": asdict(rounds), "command": command}
+    with records.Writer(folder, mark, header) as writer:
         if writer.done:
             resumed(writer.path, len(writer.done))
         todo = [c for c in configurations if c not in writer.done]

@@ -28,6 +28,7 @@ STOCK = "stock"
 FALLBACK = "fallback"
 BUILT = (STOCK, FALLBACK)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+_VERSION = re.compile(r"[0-9][A-Za-z0-9.+!]*")
 
 
 @dataclass(frozen=True)
@@ -57,13 +58,25 @@ def entries() -> dict[str, EngineEntry]:
             name, f"build:{name}", engine_build.cached(name), f"llgbench engine build {name}"
         )
     for file in sorted(_folder().glob("*.json")):
-        table = json.loads(file.read_text())
-        path = Path(table["path"])
+        spec, path = _registration(file)
         found[file.stem] = EngineEntry(
-            file.stem, table["spec"], path if path.is_file() else None,
-            f"llgbench engine add {file.stem} {table['spec']}",
+            file.stem, spec, path if path.is_file() else None,
+            f"llgbench engine add {file.stem} {spec}",
         )  # fmt: skip
     return found
+
+
+def _registration(file: Path) -> tuple[str, Path]:
+    try:
+        table = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        why = str(error)
+    else:
+        match table:
+            case {"spec": str(spec), "path": str(path)}:
+                return spec, Path(path)
+        why = "it has no spec or no path"
+    raise EngineError(f"{file} is damaged ({why}); remove it and add the engine again")
 
 
 def get(name: str) -> Engine:
@@ -117,7 +130,7 @@ def add(name: str, spec: str, report: Callable[[str], None]) -> EngineEntry:
         report: called with one line where something is fetched.
 
     Raises:
-        InputError: the name cannot be used.
+        InputError: the name cannot be used, or the cache cannot be written.
         EngineError: the library cannot serve, or the release cannot be fetched.
     """
     if not _NAME.fullmatch(name):
@@ -131,10 +144,13 @@ def add(name: str, spec: str, report: Callable[[str], None]) -> EngineEntry:
         path = Path(spec).resolve()
     engine.load(path)
     folder = _folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    part = folder / f"{name}.part"
-    part.write_text(json.dumps({"spec": spec, "path": str(path)}))
-    part.replace(folder / f"{name}.json")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        part = folder / f"{name}.part"
+        part.write_text(json.dumps({"spec": spec, "path": str(path)}))
+        part.replace(folder / f"{name}.json")
+    except OSError as error:
+        raise _unwritable(folder, error) from None
     return EngineEntry(name, spec, path)
 
 
@@ -151,7 +167,10 @@ def fetch_release(version: str) -> Path:
 
     Raises:
         EngineError: pip has no such release for this machine.
+        InputError: the version is none, or the cache cannot be written.
     """
+    if not _VERSION.fullmatch(version):
+        raise InputError(f"pypi:{version} names no release; a version is like 1.7.6")
     target = paths.cache() / "releases" / version
     found = _library_in(target)
     if found is not None:
@@ -171,13 +190,22 @@ def fetch_release(version: str) -> Path:
             members = [m for m in wheel.namelist() if re.fullmatch(r"llguidance/_lib.*\.so", m)]
             if not members:
                 raise EngineError(f"the wheel of llguidance {version} holds no library")
-            target.mkdir(parents=True, exist_ok=True)
             path = target / Path(members[0]).name
             part = path.with_suffix(".part")
-            with wheel.open(members[0]) as source, part.open("wb") as into:
-                shutil.copyfileobj(source, into)
-            part.replace(path)
+            try:
+                target.mkdir(parents=True, exist_ok=True)
+                with wheel.open(members[0]) as source, part.open("wb") as into:
+                    shutil.copyfileobj(source, into)
+                part.replace(path)
+            except OSError as error:
+                raise _unwritable(target, error) from None
     return path
+
+
+def _unwritable(folder: Path, error: OSError) -> InputError:
+    return InputError(
+        f"cannot write {folder}: {error.strerror}; {paths.CACHE_VARIABLE} names another cache"
+    )
 
 
 def _library_in(folder: Path) -> Path | None:

@@ -111,11 +111,12 @@ def replay(
 
     Args:
         matcher: in the state where the trace begins.
-        tokens: shape (n,), uint32, contiguous.
+        tokens: shape (n,), uint32.
         op: what to time beside consume_token.
         facts: also count the allowed tokens and hash the mask, outside the clocks.
         reset: reset the matcher first; from its error state that ends in RESET_ERROR, no steps.
     """
+    tokens = np.ascontiguousarray(tokens, np.uint32)
     steps = np.zeros(len(tokens), STEP)
     result = ffi.new("lb_replay_result *")
     lib.lb_replay(

@@ -8,7 +8,7 @@ benchmarks read from it. A value is what ASV takes from a ``track_*`` benchmark:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from llgbench import stats
 from llgbench.configuration import QUICK_VOCABS, Configuration, grid, is_json
-from llgbench.records import Arrays, Entry
+from llgbench.records import Arrays, Entry, by_round
 from llgbench.variant import DEFAULT_VARIANTS
 
 Value = float | dict[str, Any]
@@ -27,6 +27,7 @@ NOT_A_NUMBER = float("nan")
 PERCENTILES = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99_9": 99.9, "max": 100.0}
 TIMES = ("cold_mask", "cold_consume", "tbm", "warm_mask", "warm_consume", "cached_mask")
 POOLED = "json"
+HARNESS = "harness"
 
 
 def configurations() -> list[str]:
@@ -50,8 +51,16 @@ def measure(results: Path | None = None) -> Values:
 
     # ASV shows what a set-up prints only when asked; its own progress goes on meanwhile.
     listed = [Configuration.parse(text) for text in configurations()]
-    recorded = recording.record(listed, recording.QUICK, results=results)
-    return values(recorded.record.entries)
+    recorded = recording.record(
+        listed, recording.QUICK, results=results, command="llgbench run --profile quick"
+    )
+    found = values(recorded.record.entries)
+    tally, where_from = recorded.tally, recorded.record.provenance
+    found[HARNESS] = {
+        "overhead": tally.wall_ns / max(tally.inside_ns, 1),
+        "empty_step": float(where_from["empty_step_wall_ns"]),
+    }
+    return found
 
 
 def values(entries: Sequence[Entry]) -> Values:
@@ -118,27 +127,45 @@ def _pooled(entries: Sequence[Entry]) -> dict[str, Value] | str:
 def _times(entries: Sequence[Entry]) -> dict[str, Value]:
     metrics: dict[str, Value] = {}
     for name in TIMES:
-        replays = [array for entry in entries for array in _replays(entry, name)]
+        # A block is a round: every text of every case once, so that blocks differ by noise alone.
+        rounds = _rounds(entries, name)
         for label, q in PERCENTILES.items():
-            _put(metrics, f"{name}_{label}", stats.block_percentiles(replays, q))
-        if replays and sum(map(len, replays)):
-            metrics[f"{name}_mean"] = float(stats.pool(replays).mean())
+            _put(metrics, f"{name}_{label}", stats.block_percentiles(rounds, q))
     for name in ("compile", "first_mask", "ttfm"):
-        samples = [float(x) for e in entries for a in _replays(e, name) for x in a]
-        _put(metrics, name, samples)
+        _put(metrics, name, [x for entry in entries for x in _of_start(entry, name)])
     return metrics
+
+
+def _rounds(entries: Sequence[Entry], name: str) -> Arrays:
+    """Return all steps of each round, pooled over the entries."""
+    of_entries = [by_round(entry, _replays(entry, name)) for entry in entries]
+    count = min(map(len, of_entries), default=0)
+    if count <= 1:
+        return [stats.pool(a for rounds in of_entries for part in rounds for a in part)]
+    return [
+        stats.pool(array for rounds in of_entries for array in rounds[number])
+        for number in range(count)
+    ]
 
 
 def _replays(entry: Entry, name: str) -> Arrays:
     samples = entry.samples
-    if name == "tbm":
-        pairs = zip(samples["cold_mask"], samples["cold_consume"], strict=True)
-        return [mask[: len(consume)] + consume for mask, consume in pairs]
-    if name == "ttfm":
-        compile_ns, first = samples["compile"][0], samples["first_mask"][0]
-        n = min(len(compile_ns), len(first))
-        return [compile_ns[:n] + first[:n]]
-    return list(samples[name])
+    if name != "tbm":
+        return list(samples[name])
+    pairs = zip(samples["cold_mask"], samples["cold_consume"], strict=True)
+    return [mask[: len(consume)] + consume for mask, consume in pairs]
+
+
+def _of_start(entry: Entry, name: str) -> list[float]:
+    """Return compilation, first mask, or both, of each cold replay that had a mask."""
+    pairs = zip(entry.samples["compile"][0], entry.samples["cold_mask"], strict=True)
+    started = [(float(compile_ns), float(masks[0])) for compile_ns, masks in pairs if len(masks)]
+    match name:
+        case "compile":
+            return [compile_ns for compile_ns, _ in started]
+        case "first_mask":
+            return [first for _, first in started]
+    return [compile_ns + first for compile_ns, first in started]
 
 
 def _put(metrics: dict[str, Value], name: str, samples: list[float]) -> None:
@@ -148,7 +175,22 @@ def _put(metrics: dict[str, Value], name: str, samples: list[float]) -> None:
 
 # ---- benchmarks that measure by themselves -----------------------------------------------------
 
-OPERATION_STEPS = ("validate", "forced", "rollback")
+
+def require_available(configuration: str) -> None:
+    """Raise NotImplementedError with the reason where a configuration cannot run here.
+
+    For an ASV ``setup``: raised anywhere else it would count as a failure.
+    """
+    from llgbench import runner
+    from llgbench.errors import UnavailableError
+
+    wanted = Configuration.parse(configuration)
+    try:
+        runner.engine_for(wanted)
+        runner.Workbench(wanted.vocab).close()
+    except UnavailableError as error:
+        print(f"n/a: {configuration}: {error}")
+        raise NotImplementedError(str(error)) from None
 
 
 def operation(configuration: str, name: str, rounds: int = 5) -> Value:
@@ -156,57 +198,62 @@ def operation(configuration: str, name: str, rounds: int = 5) -> Value:
 
     Returns:
         The medians of the rounds, nanoseconds.
-
-    Raises:
-        NotImplementedError: the configuration cannot run here.
     """
     from llgbench import case, runner
-    from llgbench.errors import UnavailableError
     from llgbench.replay import Op, replay
 
     wanted = Configuration.parse(configuration)
     subject = case.load(wanted.case)
     medians = []
-    try:
-        with runner.Workbench(wanted.vocab) as bench:
-            item = runner.prepare(wanted, subject, bench)
-            traces = runner.traces_of(subject, bench.vocab)
-            with item.tokenizer.matcher(item.grammar) as matcher:
-                for trace in traces:  # the lexer's states are built here, not in what is timed
-                    replay(matcher, trace, reset=True)
-                for _ in range(rounds):
-                    done = [
-                        replay(matcher, trace, Op[name.upper()], reset=True).op_ns
-                        for trace in traces
-                    ]
-                    medians.append(float(np.median(stats.pool(done))))
-    except UnavailableError as error:
-        raise NotImplementedError(str(error)) from None
+    with runner.Workbench(wanted.vocab) as bench:
+        item = runner.prepare(wanted, subject, bench)
+        traces = runner.traces_of(subject, bench.vocab)
+        with item.tokenizer.matcher(item.grammar) as matcher:
+            for trace in traces:  # the lexer's states are built here, not in what is timed
+                replay(matcher, trace, reset=True)
+            for _ in range(rounds):
+                done = [
+                    replay(matcher, trace, Op[name.upper()], reset=True).op_ns for trace in traces
+                ]
+                medians.append(float(np.median(stats.pool(done))))
     return {"samples": medians, "number": 1}
 
 
-def tokenizer_builder(vocab: str, variant: str) -> tuple[Callable[[], int], Callable[[], None]]:
-    """Return a function that builds a variant's tokenizer and gives the time in ns, and a closer.
+class TokenizerBuilder:
+    """Builds a variant's tokenizer and token table, again and again, with the times in ns."""
 
-    Raises:
-        NotImplementedError: it cannot be built here.
-    """
-    from llgbench import bridge, runner
-    from llgbench.errors import UnavailableError
-    from llgbench.variant import get
+    def __init__(self, vocab: str, variant: str) -> None:
+        """Open the vocab and the engine.
 
-    try:
-        bench = runner.Workbench(vocab)
-        engine = runner.engine_for(Configuration("", vocab, variant))
-        bench.vocab.table(get(variant).token_bytes)
-    except UnavailableError as error:
-        raise NotImplementedError(str(error)) from None
+        Raises:
+            NotImplementedError: they are not here.
+        """
+        from llgbench import runner
+        from llgbench.errors import UnavailableError
+        from llgbench.variant import get
 
-    def build() -> int:
-        with bridge.build(engine, bench.vocab, get(variant)) as tokenizer:
+        self._variant = get(variant)
+        try:
+            self._bench = runner.Workbench(vocab)
+            self._engine = runner.engine_for(Configuration("", vocab, variant))
+        except UnavailableError as error:
+            raise NotImplementedError(str(error)) from None
+
+    def table_ns(self) -> int:
+        """Build the token table."""
+        with self._bench.vocab.build_table(self._variant.token_bytes) as table:
+            return table.build_ns
+
+    def tokenizer_ns(self) -> int:
+        """Build the tokenizer, the token table being there."""
+        from llgbench import bridge
+
+        with bridge.build(self._engine, self._bench.vocab, self._variant) as tokenizer:
             return tokenizer.build_ns
 
-    return build, bench.close
+    def close(self) -> None:
+        """Close what was opened."""
+        self._bench.close()
 
 
 def wrong_tokens(vocab: str, variant: str) -> float:

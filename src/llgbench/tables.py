@@ -56,7 +56,7 @@ RULES = (
     f"≈ marks a ratio that may be noise: unmarked is only what at least {MIN_ROUNDS} rounds, each "
     "taken alone, put on the same side of 1.",
     f"{DASH} is a percentile that the sample cannot carry (fewer than {MIN_ABOVE} samples above "
-    f"it; up to p50, fewer than {MIN_ABOVE} in all), or nothing to pool.",
+    "it), or nothing to pool.",
 )
 
 

@@ -15,6 +15,7 @@ import sys
 import tarfile
 import tempfile
 import tomllib
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -132,26 +133,36 @@ def _extract(archive: Path, entries: list[VocabEntry]) -> None:
                 if entry is None or source is None:
                     continue
                 part = entry.path.with_suffix(".part")
-                with part.open("wb") as target:
-                    shutil.copyfileobj(source, target)
-                found = file_sha256(part)
-                if found != entry.sha256:
-                    part.unlink()
-                    raise VocabError(
-                        f"{archive.name}: {entry.path.name} has sha256 {found[:12]}…, "
-                        f"recorded is {entry.sha256[:12]}…; nothing was replaced"
-                    )
-                part.replace(entry.path)
-    except (OSError, tarfile.TarError) as error:
+                try:
+                    with part.open("wb") as target:
+                        shutil.copyfileobj(source, target)
+                    found = file_sha256(part)
+                    if found != entry.sha256:
+                        raise VocabError(
+                            f"{archive.name}: {entry.path.name} has sha256 {found[:12]}…, "
+                            f"recorded is {entry.sha256[:12]}…; nothing was replaced"
+                        )
+                    part.replace(entry.path)
+                finally:
+                    part.unlink(missing_ok=True)
+    # A gzip cut short raises EOFError, a damaged one zlib.error: neither is an OSError.
+    except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
         raise VocabError(f"cannot extract the vocabularies: {error}") from None
     if wanted:
         raise VocabError(f"{archive.name} does not hold {', '.join(sorted(wanted))}")
 
 
 def file_sha256(path: Path) -> str:
-    """Return a file's sha256 in hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    """Return a file's sha256 in hex.
+
+    Raises:
+        VocabError: it cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise VocabError(f"{path}: {error.strerror}") from None
 
 
 class TokenTable(_Handle):
@@ -167,20 +178,28 @@ class TokenTable(_Handle):
     def __init__(self, pointer: Any) -> None:
         """Take ownership of a filled ``lb_token_table *``."""
         self._pointer = pointer
-        n, size = pointer.n_tokens, pointer.size
-        self.lens: TokenArray = np.frombuffer(ffi.buffer(pointer.lens, n * 4), np.uint32)
-        self.data: npt.NDArray[np.uint8] = np.frombuffer(ffi.buffer(pointer.bytes, size), np.uint8)
-        self.marked: npt.NDArray[np.uint8] = np.frombuffer(ffi.buffer(pointer.marked, n), np.uint8)
         self.build_ns = int(pointer.build_ns)
+
+    @property
+    def lens(self) -> TokenArray:
+        """See the class; every view ends with the table."""
+        p = self.pointer
+        return np.frombuffer(ffi.buffer(p.lens, p.n_tokens * 4), np.uint32)
+
+    @property
+    def data(self) -> npt.NDArray[np.uint8]:
+        """See the class."""
+        p = self.pointer
+        return np.frombuffer(ffi.buffer(p.bytes, p.size), np.uint8)
+
+    @property
+    def marked(self) -> npt.NDArray[np.uint8]:
+        """See the class."""
+        p = self.pointer
+        return np.frombuffer(ffi.buffer(p.marked, p.n_tokens), np.uint8)
 
     def _free(self, pointer: Any) -> None:
         lib.lb_token_table_free(pointer)
-
-    def close(self) -> None:
-        """Free the memory; the views go with it."""
-        if self._pointer is not None:
-            del self.lens, self.data, self.marked
-        super().close()
 
     @cached_property
     def tokens(self) -> list[bytes]:
@@ -203,7 +222,6 @@ class Vocab(_Handle):
         n_tokens: how many tokens there are.
         kind: llama.cpp's vocabulary type.
         eos: the end token as llama.cpp's bridge picks it (eot, else eos), or INVALID_TOKEN.
-        vocab: ``llama_vocab *``.
     """
 
     def __init__(self, name: str, path: Path, sha256: str) -> None:
@@ -218,13 +236,15 @@ class Vocab(_Handle):
 
         params = c.llama_model_default_params()
         params.vocab_only = True
+        lib.lb_llama_forget_errors()
         with _nothing_on_stderr():
             model = c.llama_model_load_from_file(str(path).encode(), params)
         if not model:
-            raise VocabError(f"{path}: llama.cpp does not load it: {_last_error()}")
+            raise VocabError(f"{path}: llama.cpp does not load it: {_first_error()}")
         self._pointer = model
+        self._free_model = c.llama_model_free
         address = ctypes.cast(c.llama_model_get_vocab(model), ctypes.c_void_p).value
-        self.vocab = ffi.cast("llama_vocab *", address)
+        self._vocab = ffi.cast("llama_vocab *", address)
         self.n_tokens = int(self._llama.n_tokens(self.vocab))
         if self.n_tokens == 0:
             self.close()
@@ -236,11 +256,20 @@ class Vocab(_Handle):
         self.eos = int(eos) if eos >= 0 else INVALID_TOKEN
 
     def _free(self, pointer: Any) -> None:
-        from llama_cpp import llama_cpp as c
-
         for table in self._tables.values():
             table.close()
-        c.llama_model_free(pointer)
+        self._tables.clear()
+        self._free_model(pointer)
+
+    @property
+    def vocab(self) -> Any:
+        """``llama_vocab *``.
+
+        Raises:
+            ValueError: the vocabulary is closed.
+        """
+        _ = self.pointer
+        return self._vocab
 
     @cached_property
     def _tables(self) -> dict[str, TokenTable]:
@@ -375,7 +404,7 @@ def open_vocab(name: str, root: Path | None = None) -> Vocab:
     if entry is None:
         path = Path(name)
         if path.suffix == ".gguf" or os.sep in name:
-            if not path.is_file():
+            if not os.path.isfile(path):
                 raise VocabError(f"{path}: no such file")
             return Vocab(path.stem, path, file_sha256(path))
         raise UnknownNameError("vocab", name, entries)
@@ -416,8 +445,8 @@ def llama() -> Any:
     return api
 
 
-def _last_error() -> str:
-    return str(ffi.string(lib.lb_llama_last_error()).decode(errors="replace")) or "no reason given"
+def _first_error() -> str:
+    return str(ffi.string(lib.lb_llama_first_error()).decode(errors="replace")) or "no reason given"
 
 
 @contextmanager

@@ -14,8 +14,11 @@ from llgbench.output import json_option
 @click.command("report")
 @click.argument("records_given", nargs=-1, type=click.Path(path_type=Path), metavar="[RECORD]...")
 @click.option("--results", type=click.Path(path_type=Path), help="Default: results/.")
+@click.option("--print", "show", is_flag=True, help="Print the headline tables as well.")
 @json_option
-def report_command(records_given: tuple[Path, ...], results: Path | None, as_json: bool) -> None:
+def report_command(
+    records_given: tuple[Path, ...], results: Path | None, show: bool, as_json: bool
+) -> None:
     """Write report.md and its pictures from records (the newest one by default) and ASV results.
 
     \b
@@ -34,6 +37,13 @@ def report_command(records_given: tuple[Path, ...], results: Path | None, as_jso
         chosen = [newest]
     read = [records.read(path) for path in chosen]
     if as_json:
-        output.print_json(report.tables(read))
+        output.print_json(report.tables(read, report.read_asv(folder)))
         return
+    if show:
+        for record in read:
+            for table in report.headline(record):
+                rows = [dict(zip(table.headers, row, strict=True)) for row in table.rows]
+                output.print_table(rows, title=table.title)
+                click.echo()
+        output.say("\n".join(report.RULES))
     click.echo(report.write(read, folder))

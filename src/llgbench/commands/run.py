@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,6 +84,7 @@ def run(
             cases=cases,
             results=results,
             strict=maskbench is None,
+            command=shlex.join(["llgbench", *sys.argv[1:]]),
             resumed=resumed,
             doing=progress.doing,
             done=progress.done,
@@ -187,6 +190,8 @@ def _rounds(rounds: int | None, profile: Profile | None, maskbench: bool) -> Rou
 
 
 def _row(entry: Entry) -> dict[str, Any]:
+    import numpy as np
+
     from llgbench import stats
 
     c = entry.configuration
@@ -201,8 +206,8 @@ def _row(entry: Entry) -> dict[str, Any]:
     if entry.unavailable is None:
         s = entry.samples
         pooled = {name: stats.pool(arrays) for name, arrays in s.items()}
-        first = min(len(pooled["compile"]), len(pooled["first_mask"]))
-        ttfm = pooled["compile"][:first] + pooled["first_mask"][:first]
+        starts = zip(s["compile"][0], s["cold_mask"], strict=True)
+        ttfm = np.array([c + masks[0] for c, masks in starts if len(masks)], np.uint64)
         n_steps = len(pooled["cold_mask"])
         values = {
             "mask p50": stats.percentile(pooled["cold_mask"], 50),

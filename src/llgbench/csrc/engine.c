@@ -95,16 +95,18 @@ static const symbol LLAMA_SYMBOLS[] = {
 };
 
 enum { GGML_LOG_LEVEL_ERROR = 4 };
-static char last_error[512];
+static char first_error[512];
 
-static void keep_last_error(int level, const char *text, void *user_data) {
+static void keep_first_error(int level, const char *text, void *user_data) {
     (void)user_data;
-    if (level != GGML_LOG_LEVEL_ERROR || text == NULL) return;
-    snprintf(last_error, sizeof last_error, "%s", text);
-    last_error[strcspn(last_error, "\n")] = '\0';
+    if (level != GGML_LOG_LEVEL_ERROR || text == NULL || first_error[0] != '\0') return;
+    snprintf(first_error, sizeof first_error, "%s", text);
+    first_error[strcspn(first_error, "\n")] = '\0';
 }
 
-const char *lb_llama_last_error(void) { return last_error; }
+const char *lb_llama_first_error(void) { return first_error; }
+
+void lb_llama_forget_errors(void) { first_error[0] = '\0'; }
 
 int lb_llama_open(const char *path, lb_llama *llama, char *error, size_t error_len) {
     void *library = open_library(path, error, error_len);
@@ -116,7 +118,28 @@ int lb_llama_open(const char *path, lb_llama *llama, char *error, size_t error_l
     void *address = dlsym(library, "llama_log_set");
     if (address != NULL) {
         memcpy(&log_set, &address, sizeof address);
-        log_set(keep_last_error, NULL);
+        log_set(keep_first_error, NULL);
     }
     return 0;
+}
+
+#define DECODER(name, field) {"llama_" name, offsetof(lb_decoder, field)}
+static const symbol DECODER_SYMBOLS[] = {
+    DECODER("decode", decode),
+    DECODER("synchronize", synchronize),
+    DECODER("get_logits_ith", get_logits_ith),
+    DECODER("get_memory", get_memory),
+    DECODER("memory_clear", memory_clear),
+    DECODER("vocab_is_eog", is_eog),
+    DECODER("sampler_init", sampler_init),
+    DECODER("sampler_accept", sampler_accept),
+    DECODER("sampler_apply", sampler_apply),
+    DECODER("sampler_free", sampler_free),
+};
+
+int lb_decoder_open(const char *path, lb_decoder *decoder, char *error, size_t error_len) {
+    void *library = open_library(path, error, error_len);
+    if (library == NULL) return -1;
+    return resolve(library, DECODER_SYMBOLS, sizeof DECODER_SYMBOLS / sizeof *DECODER_SYMBOLS,
+                   decoder, "llama.cpp library", error, error_len);
 }

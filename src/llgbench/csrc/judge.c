@@ -7,33 +7,43 @@ typedef struct {
     const uint32_t *mask;
     size_t words;
     int outcome;
+    bool live;       /* goes on: not stopped, not rejected, no error */
+    uint32_t taken;  /* tokens consumed */
     uint64_t *inside;
 } side;
 
-static bool compute(side *s) {
+static void end(side *s, int outcome) {
+    s->outcome = outcome;
+    s->live = false;
+}
+
+/* A matcher that has finished gives no mask; that is no error of its own. */
+static void notice_stop(side *s, bool last) {
+    s->mask = NULL;
+    if (s->live && s->engine->matcher_is_stopped(s->matcher)) end(s, last ? LB_END : LB_STOPPED);
+}
+
+static void compute(side *s) {
     uint64_t start = now_ticks();
     int32_t status = s->engine->matcher_compute_mask(s->matcher);
     *s->inside += now_ticks() - start;
     s->mask = status == 0 ? s->engine->matcher_get_mask(s->matcher) : NULL;
-    if (s->mask == NULL) s->outcome = LB_MASK_ERROR;
-    return s->mask != NULL;
+    if (s->mask == NULL) end(s, LB_MASK_ERROR);
 }
 
-static bool takes(side *s, const uint32_t *token) {
-    if (has_token(s->mask, s->words, *token)) return true;
+static void advance(side *s, const uint32_t *token) {
+    int32_t status = 1;
     uint64_t start = now_ticks();
-    bool valid = s->engine->matcher_validate_tokens(s->matcher, token, 1) == 1;
+    if (s->mask == NULL || !has_token(s->mask, s->words, *token))
+        status = s->engine->matcher_validate_tokens(s->matcher, token, 1);
+    if (status != 1) {
+        end(s, status < 0 ? LB_CONSUME_ERROR : LB_REJECTED);
+    } else if (s->engine->matcher_consume_token(s->matcher, *token) != 0) {
+        end(s, LB_CONSUME_ERROR);
+    } else {
+        s->taken++;
+    }
     *s->inside += now_ticks() - start;
-    if (!valid) s->outcome = LB_REJECTED;
-    return valid;
-}
-
-static bool consume(side *s, uint32_t token) {
-    uint64_t start = now_ticks();
-    int32_t status = s->engine->matcher_consume_token(s->matcher, token);
-    *s->inside += now_ticks() - start;
-    if (status != 0) s->outcome = LB_CONSUME_ERROR;
-    return status == 0;
 }
 
 __attribute__((target_clones("avx2", "popcnt", "default")))
@@ -80,25 +90,27 @@ void lb_judge(const lb_engine *engine, LlgMatcher *matcher, LlgMatcher *referenc
     *j = (lb_judgement){.first_step = UINT32_MAX, .first_token = UINT32_MAX};
     uint64_t begin = now_ns();
     size_t words = engine->matcher_get_mask_byte_size(matcher) / 4;
-    side m = {engine, matcher, NULL, words, LB_END, &j->inside_ns};
-    side r = {engine, reference, NULL, words, LB_END, &j->inside_ns};
+    side m = {engine, matcher, NULL, words, LB_END, true, 0, &j->inside_ns};
+    side r = {engine, reference, NULL, words, LB_END, true, 0, &j->inside_ns};
 
-    for (uint32_t i = 0;; i++) {
-        if (engine->matcher_is_stopped(matcher) && engine->matcher_is_stopped(reference)) {
-            if (i < n) m.outcome = r.outcome = LB_STOPPED;
-            break;
-        }
-        bool m_masks = compute(&m), r_masks = compute(&r);
-        if (m_masks && r_masks) {
+    /* Where one side ends the other goes on alone, so that each has its own outcome: a variant
+     * that takes what the reference refuses has not accepted the text by that. */
+    for (uint32_t i = 0; m.live || r.live; i++) {
+        notice_stop(&m, i == n);
+        notice_stop(&r, i == n);
+        bool both = m.live && r.live;
+        if (m.live) compute(&m);
+        if (both) compute(&r);
+        if (m.mask != NULL && r.mask != NULL) {
             compare(&m, &r, i, j);
             j->n_steps++;
         }
-        if (i == n || !m_masks || !r_masks) break;
-        bool m_takes = takes(&m, tokens + i), r_takes = takes(&r, tokens + i);
-        if (!m_takes || !r_takes) break;
-        bool m_consumed = consume(&m, tokens[i]), r_consumed = consume(&r, tokens[i]);
-        if (!m_consumed || !r_consumed) break;
+        if (i == n) break;
+        if (m.live) advance(&m, tokens + i);
+        if (r.live) advance(&r, tokens + i);
     }
+    j->taken = m.taken;
+    j->reference_taken = r.taken;
     j->outcome = m.outcome;
     j->reference_outcome = r.outcome;
     j->accepting = m.outcome == LB_END && engine->matcher_is_accepting(matcher);

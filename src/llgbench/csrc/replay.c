@@ -82,13 +82,21 @@ void lb_replay(const lb_engine *e, LlgMatcher *m, const uint32_t *tokens, uint32
         if (op == LB_OP_ROLLBACK) {
             UNTIMED(e->matcher_validate_tokens(m, tokens + i, 1));
             if (status != 1) {
-                outcome = LB_REJECTED;
+                outcome = status < 0 ? LB_CONSUME_ERROR : LB_REJECTED;
                 i++;
                 break;
             }
+            const uint64_t before = untimed;
             UNTIMED(e->matcher_consume_token(m, tokens[i]));
+            if (status != 0) {
+                outcome = LB_CONSUME_ERROR;
+                i++;
+                break;
+            }
             /* A token that ends the grammar leaves a spent matcher: its rollback is not timed. */
-            if (status == 0 && e->matcher_is_stopped(m)) {
+            if (e->matcher_is_stopped(m)) {
+                step->consume_ns = untimed - before;
+                untimed = before;
                 step->flags |= LB_STEP_CONSUMED;
                 continue;
             }
@@ -131,7 +139,7 @@ void lb_replay(const lb_engine *e, LlgMatcher *m, const uint32_t *tokens, uint32
         /* A forced mask names one spelling of the bytes; the trace may hold another, right one. */
         if (!allowed) UNTIMED(e->matcher_validate_tokens(m, tokens + i, 1));
         if (!allowed && status != 1) {
-            outcome = LB_REJECTED;
+            outcome = status < 0 ? LB_CONSUME_ERROR : LB_REJECTED;
             i++;
             break;
         }

@@ -1,0 +1,123 @@
+"""Fixtures: real engines and real vocabularies, opened once a session.
+
+Nothing is read from the user's cache: ``LLGBENCH_CACHE`` names a folder of this session.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from llgbench import bridge, registry, variant, vocab
+from llgbench.engine import Engine, Tokenizer
+from llgbench.errors import LlgbenchError
+from llgbench.variant import Variant
+from llgbench.vocab import Vocab
+
+ROOT = Path(__file__).resolve().parents[1]
+CATALOGUE = vocab.catalogue(ROOT)
+
+# A slow machine is no finding.
+settings.register_profile("llgbench", deadline=None, max_examples=60)
+settings.load_profile("llgbench")
+
+
+class Lab:
+    """Vocabularies and tokenizers, opened at first use and kept for the session."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._vocabs: dict[str, Vocab] = {}
+        self._tokenizers: dict[tuple[str, Variant], Tokenizer] = {}
+
+    def vocab(self, name: str) -> Vocab:
+        if name not in self._vocabs:
+            self._vocabs[name] = vocab.open_vocab(name, ROOT)
+        return self._vocabs[name]
+
+    def tokenizer(self, name: str, of: str | Variant) -> Tokenizer:
+        wanted = variant.get(of) if isinstance(of, str) else of
+        key = (name, wanted)
+        if key not in self._tokenizers:
+            self._tokenizers[key] = bridge.build(self.engine, self.vocab(name), wanted)
+        return self._tokenizers[key]
+
+    def close(self) -> None:
+        for tokenizer in self._tokenizers.values():
+            tokenizer.close()
+        for opened in self._vocabs.values():
+            opened.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LLGBENCH_ROOT", str(ROOT))
+        patch.setenv("LLGBENCH_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session")
+def _vocabs_here(_surroundings: None) -> None:
+    try:
+        vocab.fetch(lambda _: None, ROOT)
+    except LlgbenchError as error:
+        pytest.skip(f"the vocabularies are not here and cannot be fetched: {error}")
+
+
+@pytest.fixture(scope="session")
+def wheel(_surroundings: None) -> Engine:
+    return registry.get("wheel")
+
+
+@pytest.fixture(scope="session")
+def byte_tokenizer(wheel: Engine) -> Iterator[Tokenizer]:
+    with bridge.byte_tokenizer(wheel) as tokenizer:
+        yield tokenizer
+
+
+@pytest.fixture(scope="session")
+def lab(wheel: Engine, _vocabs_here: None) -> Iterator[Lab]:
+    found = Lab(wheel)
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="session", params=list(CATALOGUE))
+def every_vocab(request: pytest.FixtureRequest, _vocabs_here: None) -> Iterator[Vocab]:
+    """Each vocabulary of the catalogue in turn; one at a time is open."""
+    with vocab.open_vocab(request.param, ROOT) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session", params=["1.7.6", "1.9.0"])
+def release(request: pytest.FixtureRequest, _surroundings: None) -> Engine:
+    """Other releases of llguidance; pip brings each once a session."""
+    try:
+        return registry.get(f"pypi:{request.param}")
+    except LlgbenchError as error:
+        pytest.skip(f"llguidance {request.param} cannot be fetched: {error}")
+
+
+@pytest.fixture(scope="session")
+def old_release(_surroundings: None) -> Engine:
+    """Return one other release, for what is no question of which."""
+    try:
+        return registry.get("pypi:1.9.0")
+    except LlgbenchError as error:
+        pytest.skip(f"llguidance 1.9.0 cannot be fetched: {error}")
+
+
+@pytest.fixture(scope="session")
+def maskbench() -> Path:
+    """A folder of MaskBench files; they are not part of this repository."""
+    folder = Path(
+        os.environ.get("LLGBENCH_MASKBENCH") or ROOT.parent / "shared" / "data" / "maskbench"
+    )
+    if not folder.is_dir():
+        pytest.skip(f"no MaskBench files at {folder}; LLGBENCH_MASKBENCH names another folder")
+    return folder
