@@ -9,6 +9,7 @@ import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -54,6 +55,17 @@ def _benchmarks() -> list[tuple[str, str, str]]:
         sys.path.remove(str(ROOT))
 
 
+_caches: dict[str, Any] = {}
+
+
+def _cache(module: ModuleType, request: pytest.FixtureRequest) -> Any:
+    if module.__name__ == "benchmarks.grid":
+        return request.getfixturevalue("found")
+    if module.__name__ not in _caches:
+        _caches[module.__name__] = module.setup_cache()
+    return _caches[module.__name__]
+
+
 @pytest.mark.parametrize(("module", "owner", "method"), _benchmarks())
 def test_every_benchmark_and_parameter_runs(
     module: str, owner: str, method: str, request: pytest.FixtureRequest
@@ -61,7 +73,7 @@ def test_every_benchmark_and_parameter_runs(
     loaded = importlib.import_module(f"benchmarks.{module}")
     subject: Any = getattr(loaded, owner)
     assert getattr(subject, "version", None), "without a version ASV hashes the method alone"
-    cache = (request.getfixturevalue("found"),) if hasattr(loaded, "setup_cache") else ()
+    cache = (_cache(loaded, request),) if hasattr(loaded, "setup_cache") else ()
     ran = 0
     for parameters in itertools.product(*getattr(subject, "params", ())):
         assert all(isinstance(p, str) for p in parameters), "ASV keys results by repr"

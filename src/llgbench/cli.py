@@ -13,6 +13,7 @@ from llgbench.commands.check import check
 from llgbench.commands.decode import decode_command
 from llgbench.commands.doctor import doctor_command
 from llgbench.commands.engine import engine_group
+from llgbench.commands.overhead import overhead_command
 from llgbench.commands.report import report_command
 from llgbench.commands.run import run
 from llgbench.commands.verify import verify_command
@@ -44,6 +45,7 @@ for _command in (
     check,
     run,
     report_command,
+    overhead_command,
     doctor_command,
     decode_command,
     verify_command,
