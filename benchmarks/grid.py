@@ -55,6 +55,24 @@ class Verdicts(_Looked):
     params = (suite.configurations(),)
 
 
+class Harness:
+    """What the suite itself adds: the whole run over the time inside llguidance, an empty step."""
+
+    version = VERSION
+
+    def track_overhead(self, found):
+        """Whole run over time inside llguidance: at most 1.2."""
+        return suite.look_up(found, suite.HARNESS, "overhead")
+
+    track_overhead.unit = "ratio"
+
+    def track_empty_step(self, found):
+        """A step of the loop with nothing to do: at most 100 ns."""
+        return suite.look_up(found, suite.HARNESS, "empty_step")
+
+    track_empty_step.unit = "ns"
+
+
 def _track(metric):
     def look_up(self, found, configuration):
         return suite.look_up(found, configuration, metric)
