@@ -303,6 +303,11 @@ def test_asv_parameters_are_strings_and_cheap() -> None:
     assert sorted(asked) == sorted(found)
 
 
+def test_asv_times_both_passes() -> None:
+    for parameter in decode_suite.apply_parameters():
+        assert min(decode_suite.apply(parameter, rounds=2)) > 0
+
+
 def test_asv_says_why_there_is_no_value(recorded: tuple[Record, Path]) -> None:
     values: decode_suite.Values = {}
     for entry in recorded[0].entries:

@@ -96,6 +96,8 @@ MODES: dict[str, Mode] = {
     )
 }  # fmt: skip
 
+SAMPLING_FIRST = ("sample-first", "validate-first")
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -507,9 +509,8 @@ def summarize(entry: Entry) -> Summary | None:
         wall=total["wall"] / steps,
         hidden_mask=hidden / steps,
         forced=int(total["n_forced"]),
-        missed=total["n_missed"] / sampled if mode.endswith("-first") and mode != "mask-first"
-        and sampled else None,
-    )  # fmt: skip
+        missed=total["n_missed"] / sampled if sampled and mode in SAMPLING_FIRST else None,
+    )
 
 
 def verdict(entry: Entry) -> str:

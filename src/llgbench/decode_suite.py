@@ -86,6 +86,32 @@ def _values(entry: Entry) -> Values:
     }
 
 
+def apply_parameters() -> list[str]:
+    """Return ASV's parameters of the apply benchmark: tokens, and the share of them allowed."""
+    return [
+        f"{n} | {share}" for n in (32_000, 128_256, 262_144) for share in ("few", "half", "all")
+    ]
+
+
+def apply(parameter: str, rounds: int = 200) -> tuple[float, float]:
+    """Time llgbench's apply and llama.cpp's loop over one array, turn by turn.
+
+    Returns:
+        The two medians, nanoseconds.
+    """
+    import numpy as np
+
+    from llgbench.sampler import compare_apply
+
+    n, share = parameter.split(" | ")
+    allowed = {"few": 0.001, "half": 0.5, "all": 1.0}[share]
+    words = -(-int(n) // 32)
+    bits = np.random.default_rng(0).random(words * 32) < allowed
+    mask = np.packbits(bits, bitorder="little").view(np.uint32)
+    times = compare_apply(mask, int(n), rounds)
+    return times.ours_ns, times.plain_ns
+
+
 def require(found: Values, parameter: str) -> None:
     """Raise NotImplementedError, ASV's n/a, with the reason where a parameter has no values."""
     metrics = found.get(parameter, "it was not measured")

@@ -395,6 +395,9 @@ class Context(_Handle):
         params.n_ctx = length * sequences
         params.n_seq_max = sequences
         params.n_batch = params.n_ubatch = self.batch_room
+        # The loop asks for one row of logits a sequence; room for a whole batch of them would take
+        # half a gigabyte on a large vocabulary.
+        params.n_outputs_max = sequences
         params.n_threads = params.n_threads_batch = self.threads
         params.no_perf = True
         params.offload_kqv = model.device == "cuda"

@@ -121,8 +121,8 @@ def picture(record: Record, path: Path) -> bool:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    shown = [(entry, s) for entry in _ordered(record) if (s := summarize(entry)) is not None]
-    if not shown:
+    shown = [(entry, summarize(entry)) for entry in _ordered(record)]
+    if all(s is None for _, s in shown):
         return False
     panels = list(dict.fromkeys(_panel(entry) for entry, _ in shown))
     sizes = [sum(_panel(entry) == panel for entry, _ in shown) for panel in panels]
@@ -130,24 +130,26 @@ def picture(record: Record, path: Path) -> bool:
     FigureCanvasAgg(figure)
     figure.suptitle(_what_ran(record), fontsize=9)
     axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=sizes)[:, 0]
-    used = [name for name in _DRAWN if any(s.parts[name] > 0 for _, s in shown)]
+    used = [name for name in _DRAWN if any(s and s.parts[name] > 0 for _, s in shown)]
     for ax, panel in zip(axes, panels, strict=True):
         bars = [(entry, s) for entry, s in shown if _panel(entry) == panel]
         left = [0.0] * len(bars)
         for name in used:
-            widths = [max(s.parts[name], 0.0) / 1000 for _, s in bars]
+            widths = [max(s.parts[name], 0.0) / 1000 if s else 0.0 for _, s in bars]
             colour, label = _DRAWN[name]
             ax.barh(range(len(bars)), widths, left=left, color=colour, label=label, height=0.75)
             left = [a + b for a, b in zip(left, widths, strict=True)]
         for at, ((entry, s), end) in enumerate(zip(bars, left, strict=True)):
             if entry.configuration.variant != UNCONSTRAINED:
-                ax.text(end, at, f" {100 * s.share:.1f}%", va="center", fontsize=7)
+                beside = f"{100 * s.share:.1f}%" if s else _why_no_bar(entry)
+                ax.text(end, at, f" {beside}", va="center", fontsize=7)
         ax.set_yticks(range(len(bars)), [_bar_label(entry) for entry, _ in bars], fontsize=7)
         ax.invert_yaxis()
         ax.set_title(" on ".join(panel), fontsize=9, loc="left")
         ax.margins(x=0.08)
+        ax.tick_params(axis="x", labelsize=7)
         ax.spines[["top", "right"]].set_visible(False)
-    axes[-1].set_xlabel("mean time of a step, µs; beside it the grammar's share")
+    axes[-1].set_xlabel("mean time of a step, µs; beside it the grammar's share", fontsize=8)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=8)
     try:
@@ -184,6 +186,8 @@ def _panel(entry: Entry) -> tuple[str, str]:
 
 def _bar_label(entry: Entry) -> str:
     facts, name = entry.facts, entry.configuration.variant
+    if entry.unavailable is not None:
+        return name
     parts = [name] if name == UNCONSTRAINED else [name, facts["mode"]]
     if facts["plan"]["sequences"] > 1:
         parts.append(f"×{facts['plan']['sequences']}")
@@ -192,6 +196,12 @@ def _bar_label(entry: Entry) -> str:
     elif entry.verdict.get("label") == "wrong":
         parts.append("(wrong)")
     return " ".join(parts)
+
+
+def _why_no_bar(entry: Entry) -> str:
+    if entry.unavailable is not None:
+        return "not available"
+    return f"no step with a grammar: dropped at step {entry.facts['lost_at']}"
 
 
 def _what_ran(record: Record) -> str:
