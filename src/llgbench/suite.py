@@ -282,7 +282,7 @@ def wrong_tokens(vocab: str, variant: str) -> float:
 
 
 OVERHEAD_CASES = ("json-nested", "github-workflow", "large-enum")
-CURVE = tuple(f"{n} | {how}" for n in (64, 256, 1024) for how in ("shadow", "replay"))
+CURVE = tuple(f"{n} | {how}" for n in (64, 256, 1024, 4096) for how in ("shadow", "replay"))
 
 
 def fallback(vocab: str = "llama-bpe") -> Values:
@@ -301,7 +301,7 @@ def fallback(vocab: str = "llama-bpe") -> Values:
             for ratios in overhead.on_json(vocab, rounds=6, cases=OVERHEAD_CASES)
         }
         lengths = sorted({int(name.partition(" ")[0]) for name in CURVE})
-        for point in overhead.curve(vocab, lengths, replays=3):
+        for point in overhead.curve(lengths, replays=3):
             found[f"{point.n} | {point.strategy}"] = {
                 "dearest": point.dearest_ns,
                 "median": point.median_ns,

@@ -15,19 +15,20 @@ from llgbench.output import json_option
 @click.command("overhead")
 @click.option("--vocab", default="llama-bpe", show_default=True, help="By name, or a GGUF file.")
 @click.option("--rounds", type=click.IntRange(1, 1000), default=12, show_default=True)
-@click.option("--longest", type=click.IntRange(16), default=4096, show_default=True, help="Top n.")
+@click.option("--longest", type=click.IntRange(16), default=16384, show_default=True, help="Top n.")
 @json_option
 def overhead_command(vocab: str, rounds: int, longest: int, as_json: bool) -> None:
     """Measure the fallback off against stock, on against off, and the checkpoint's curve by n.
 
     Ratios are of warm replays taken in turn in one process, the median of the rounds. The curve
     gives, in µs, the dearest and the median step of a b{n} d, each step's median over replays:
-    with the other reading kept in step beyond 64 bytes (shadow), and with replay only.
+    with the other reading kept in step beyond 64 bytes (shadow), and with replay only. It is
+    measured on llama-spm, where no bytes are forced.
 
     \b
     Examples:
       llgbench overhead
-      llgbench overhead --longest 16384 --json
+      llgbench overhead --vocab qwen2 --longest 1024 --json
     """
     from llgbench import overhead, registry
 
@@ -40,7 +41,7 @@ def overhead_command(vocab: str, rounds: int, longest: int, as_json: bool) -> No
                 progress.done()
         with output.steps(2 * len(lengths), "checkpoints") as progress:
             points: list[dict[str, Any]] = []
-            for point in overhead.curve(vocab, lengths, doing=progress.doing):
+            for point in overhead.curve(lengths, doing=progress.doing):
                 points.append(
                     {
                         "n": point.n,
@@ -58,7 +59,7 @@ def overhead_command(vocab: str, rounds: int, longest: int, as_json: bool) -> No
         return
     output.print_table(ratios, title="Where no boundary is pending: off over stock, on over off")
     click.echo()
-    output.print_table(points, title="Checkpoints: a step in µs, by n")
+    output.print_table(points, title=f"Checkpoints on {overhead.CURVE_VOCAB}: a step in µs, by n")
 
 
 def _short(value: Any) -> Any:
