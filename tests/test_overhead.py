@@ -57,7 +57,7 @@ def test_the_strategy_changes_no_mask() -> None:
             for threshold in (overhead.THRESHOLD, overhead.REPLAY_ONLY):
                 with overhead._threshold(engine, threshold), tokenizer.matcher(grammar) as matcher:
                     hashes.append(replay(matcher, trace, facts=True).steps["mask_hash"])
-            assert np.array_equal(*hashes)
+            assert np.array_equal(hashes[0], hashes[1])
 
 
 def test_without_engines_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:

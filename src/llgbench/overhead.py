@@ -26,8 +26,8 @@ JSON_CASES = ("json-tool-call", "json-nested", "github-workflow", "large-enum")
 LENGTHS = (16, 64, 65, 256, 1024, 4096, 16384)
 REPLAY_ONLY = 2**64 - 1
 THRESHOLD = 64
-# Where llguidance may force bytes it tokenizes the whole forced run at every step, with the fallback
-# or without, and that is O(n). The curve is measured where nothing is forced.
+# Where llguidance may force bytes it tokenizes the whole forced run at every step, with the
+# fallback or without, and that is O(n). The curve is measured where nothing is forced.
 CURVE_VOCAB = "llama-spm"
 
 
