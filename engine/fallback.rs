@@ -306,6 +306,9 @@ impl ParserState {
 
     /// `lexer_allows_eos()` where a boundary is pending.
     pub(super) fn fallback_allows_eos(&mut self) -> bool {
+        if self.lexer_spec().eos_ending_lexemes().is_empty() {
+            return false;
+        }
         self.run_speculative("fallback_eos", |state| {
             let Some((reading, _)) = state.reading_to_end() else {
                 return false;
