@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from llgbench import paths, recording, suite
+from llgbench import decode_suite, paths, recording, suite
 from llgbench.configuration import Configuration
 from llgbench.replay import Rounds
 
@@ -39,6 +39,16 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> suite.Values:
         recording.QUICK = quick
 
 
+@pytest.fixture(scope="module")
+def decoded(tmp_path_factory: pytest.TempPathFactory) -> decode_suite.Values:
+    """Return the decode benchmarks' values on one vocab, of one round."""
+    return decode_suite.measure(tmp_path_factory.mktemp("decoded"), ("llama-spm",), rounds=1)
+
+
+# By module: the fixture that stands for its setup_cache.
+CACHES = {"grid": "found", "decode": "decoded"}
+
+
 def _benchmarks() -> list[tuple[str, str, str]]:
     sys.path.insert(0, str(ROOT))
     try:
@@ -61,7 +71,9 @@ def test_every_benchmark_and_parameter_runs(
     loaded = importlib.import_module(f"benchmarks.{module}")
     subject: Any = getattr(loaded, owner)
     assert getattr(subject, "version", None), "without a version ASV hashes the method alone"
-    cache = (request.getfixturevalue("found"),) if hasattr(loaded, "setup_cache") else ()
+    cache: tuple[Any, ...] = ()
+    if hasattr(loaded, "setup_cache"):
+        cache = (request.getfixturevalue(CACHES[module]),)
     ran = 0
     for parameters in itertools.product(*getattr(subject, "params", ())):
         assert all(isinstance(p, str) for p in parameters), "ASV keys results by repr"
