@@ -9,6 +9,7 @@ import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -45,10 +46,6 @@ def decoded(tmp_path_factory: pytest.TempPathFactory) -> decode_suite.Values:
     return decode_suite.measure(tmp_path_factory.mktemp("decoded"), ("llama-spm",), rounds=1)
 
 
-# By module: the fixture that stands for its setup_cache.
-CACHES = {"grid": "found", "decode": "decoded"}
-
-
 def _benchmarks() -> list[tuple[str, str, str]]:
     sys.path.insert(0, str(ROOT))
     try:
@@ -64,6 +61,21 @@ def _benchmarks() -> list[tuple[str, str, str]]:
         sys.path.remove(str(ROOT))
 
 
+_caches: dict[str, Any] = {}
+
+
+# What a module's setup_cache would take minutes for stands in a fixture.
+FIXTURES = {"benchmarks.grid": "found", "benchmarks.decode": "decoded"}
+
+
+def _cache(module: ModuleType, request: pytest.FixtureRequest) -> Any:
+    if module.__name__ in FIXTURES:
+        return request.getfixturevalue(FIXTURES[module.__name__])
+    if module.__name__ not in _caches:
+        _caches[module.__name__] = module.setup_cache()
+    return _caches[module.__name__]
+
+
 @pytest.mark.parametrize(("module", "owner", "method"), _benchmarks())
 def test_every_benchmark_and_parameter_runs(
     module: str, owner: str, method: str, request: pytest.FixtureRequest
@@ -71,9 +83,7 @@ def test_every_benchmark_and_parameter_runs(
     loaded = importlib.import_module(f"benchmarks.{module}")
     subject: Any = getattr(loaded, owner)
     assert getattr(subject, "version", None), "without a version ASV hashes the method alone"
-    cache: tuple[Any, ...] = ()
-    if hasattr(loaded, "setup_cache"):
-        cache = (request.getfixturevalue(CACHES[module]),)
+    cache = (_cache(loaded, request),) if hasattr(loaded, "setup_cache") else ()
     ran = 0
     for parameters in itertools.product(*getattr(subject, "params", ())):
         assert all(isinstance(p, str) for p in parameters), "ASV keys results by repr"

@@ -57,3 +57,7 @@ class RecordError(LlgbenchError, ValueError):
 
 class InputError(LlgbenchError, ValueError):
     """An option or argument has a value that cannot be used."""
+
+
+class CompareError(LlgbenchError, RuntimeError):
+    """Two engines could not be compared."""

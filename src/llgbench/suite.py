@@ -8,7 +8,7 @@ benchmarks read from it. A value is what ASV takes from a ``track_*`` benchmark:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +173,21 @@ def _put(metrics: dict[str, Value], name: str, samples: list[float]) -> None:
         metrics[name] = {"samples": samples, "number": 1}
 
 
+def give(owner: type, metrics: Sequence[str]) -> None:
+    """Give a class of looked-up benchmarks a ``track_`` method for each metric."""
+    for metric in metrics:
+        setattr(owner, f"track_{metric}", _tracker(metric))
+
+
+def _tracker(metric: str) -> Callable[..., Value]:
+    def look_up_metric(_: object, found: Values, configuration: str) -> Value:
+        return look_up(found, configuration, metric)
+
+    look_up_metric.__name__ = f"track_{metric}"
+    look_up_metric.__doc__ = f"Return {metric}."
+    return look_up_metric
+
+
 # ---- benchmarks that measure by themselves -----------------------------------------------------
 
 
@@ -264,3 +279,33 @@ def wrong_tokens(vocab: str, variant: str) -> float:
 
     with open_vocab(vocab) as opened:
         return float(runner.wrong_tokens(opened, get(variant)))
+
+
+OVERHEAD_CASES = ("json-nested", "github-workflow", "large-enum")
+CURVE = tuple(f"{n} | {how}" for n in (64, 256, 1024, 4096) for how in ("shadow", "replay"))
+
+
+def fallback(vocab: str = "llama-bpe") -> Values:
+    """Return what the fallback costs: ratios by case, and a checkpoint's steps by n."""
+    from llgbench import overhead
+    from llgbench.errors import UnavailableError
+
+    try:
+        found: Values = {
+            ratios.case: {
+                "off_mask": ratios.off_mask,
+                "off_consume": ratios.off_consume,
+                "on_mask": ratios.on_mask,
+                "on_consume": ratios.on_consume,
+            }
+            for ratios in overhead.on_json(vocab, rounds=6, cases=OVERHEAD_CASES)
+        }
+        lengths = sorted({int(name.partition(" ")[0]) for name in CURVE})
+        for point in overhead.curve(lengths, replays=3):
+            found[f"{point.n} | {point.strategy}"] = {
+                "dearest": point.dearest_ns,
+                "median": point.median_ns,
+            }
+    except UnavailableError as error:
+        return dict.fromkeys((*OVERHEAD_CASES, *CURVE), str(error))
+    return found

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
@@ -14,10 +17,27 @@ from llgbench.output import json_option
 @click.command("report")
 @click.argument("records_given", nargs=-1, type=click.Path(path_type=Path), metavar="[RECORD]...")
 @click.option("--results", type=click.Path(path_type=Path), help="Default: results/.")
+@click.option("--pr", nargs=2, metavar="BASE HEAD", help="Write a pull-request section instead.")
+@click.option("--case", "cases", multiple=True, help="With --pr: as in llgbench compare.")
+@click.option("--vocab", "vocabs", multiple=True, help="With --pr: as in llgbench compare.")
+@click.option("--budget", type=click.FloatRange(5), default=300.0, help="With --pr: seconds.")
+@click.option("--count", is_flag=True, help="With --pr: let instructions decide.")
+@click.option(
+    "--output", "folder", type=click.Path(path_type=Path), help="With --pr: where the files go."
+)
 @click.option("--print", "show", is_flag=True, help="Print the headline tables as well.")
 @json_option
 def report_command(
-    records_given: tuple[Path, ...], results: Path | None, show: bool, as_json: bool
+    records_given: tuple[Path, ...],
+    results: Path | None,
+    pr: tuple[str, str] | None,
+    cases: tuple[str, ...],
+    vocabs: tuple[str, ...],
+    budget: float,
+    count: bool,
+    folder: Path | None,
+    show: bool,
+    as_json: bool,
 ) -> None:
     """Write report.md and its pictures from records (the newest one by default) and ASV results.
 
@@ -25,19 +45,22 @@ def report_command(
     Examples:
       llgbench report
       llgbench report results/records/20261130T010020-15b1dde8a0ce08ba.jsonl
+      llgbench report --pr pypi:1.9.0 pypi:1.9.1
     """
+    if pr is not None:
+        _pull_request(pr, cases, vocabs, budget, count, folder, as_json)
     from llgbench import paths, records, report
 
-    folder = results or paths.root() / "results"
+    given = results or paths.root() / "results"
     chosen = list(records_given)
     if not chosen:
-        newest = records.latest(folder / "records")
+        newest = records.latest(given / "records")
         if newest is None:
-            raise InputError(f"no records in {folder / 'records'}; run: llgbench run")
+            raise InputError(f"no records in {given / 'records'}; run: llgbench run")
         chosen = [newest]
     read = [records.read(path) for path in chosen]
     if as_json:
-        output.print_json(report.tables(read, report.read_asv(folder)))
+        output.print_json(report.tables(read, report.read_asv(given)))
         return
     if show:
         for record in read:
@@ -46,4 +69,36 @@ def report_command(
                 output.print_table(rows, title=table.title)
                 click.echo()
         output.say("\n".join(report.RULES))
-    click.echo(report.write(read, folder))
+    click.echo(report.write(read, given))
+
+
+def _pull_request(
+    pr: tuple[str, str],
+    cases: tuple[str, ...],
+    vocabs: tuple[str, ...],
+    budget: float,
+    count: bool,
+    folder: Path | None,
+    as_json: bool,
+) -> NoReturn:
+    """Compare, write the section and its picture, and exit as ``llgbench compare`` does."""
+    from llgbench import compare, pull_request
+
+    plan = compare.plan_of(cases, vocabs, budget_s=budget, count=count)
+    found, where = compare.run(*pr, plan, folder, count=count, say=output.quiet_say)
+    picture = None
+    if found.rows:
+        picture = "comparison.png"
+        pull_request.picture(found, where / picture)
+    words = ["llgbench", "compare", *pr, "--budget", f"{budget:g}"]
+    words += [word for name in cases for word in ("--case", name)]
+    words += [word for name in vocabs for word in ("--vocab", name)]
+    text = pull_request.section(found, shlex.join(words + ["--count"] * count), picture)
+    path = where / "section.md"
+    path.write_text(text)
+    if as_json:
+        output.print_json({**found.to_json(), "section": str(path)})
+    else:
+        click.echo(text)
+    output.say(f"section and picture: {where}")
+    sys.exit(output.EXIT_DIFFERENCE if found.failed else 0)

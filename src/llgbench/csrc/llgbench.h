@@ -221,6 +221,20 @@ typedef struct {
 void lb_judge(const lb_engine *engine, LlgMatcher *matcher, LlgMatcher *reference,
               const uint32_t *tokens, uint32_t n, lb_judgement *judgement);
 
+/* ---- counting ---- */
+
+/* Whether valgrind's header was there when this was built; without it nothing is counted. */
+bool lb_count_built(void);
+
+/* As lb_timed_new_matcher, under callgrind; its dump is named `label` and "compile". */
+LlgMatcher *lb_count_new_matcher(const lb_engine *engine, const lb_constraint_init *init,
+                                 const char *kind, const char *data, const char *label);
+
+/* As lb_replay with LB_OP_MASK, under callgrind; a dump named `label` and "mask" or "consume"
+ * after every call. Returns how many tokens were consumed. */
+uint32_t lb_count_replay(const lb_engine *engine, LlgMatcher *matcher, const uint32_t *tokens,
+                         uint32_t n, const char *label);
+
 /* ==== the decode loop: csrc/sampler.c and csrc/decode.c ==== */
 
 /* ---- llama.cpp: sampling and decoding, as in include/llama.h of the pinned version ---- */

@@ -1,0 +1,119 @@
+"""``llgbench compare``: is HEAD slower than BASE?"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from llgbench import output
+from llgbench.errors import InputError
+from llgbench.output import json_option
+
+if TYPE_CHECKING:
+    from llgbench.comparison import Comparison, Plan, Row
+
+
+@click.command("compare")
+@click.argument("base")
+@click.argument("head", required=False)
+@click.option("--case", "cases", multiple=True, help="Default: the quick profile's; repeat.")
+@click.option("--vocab", "vocabs", multiple=True, help="Default: llama-bpe; repeat.")
+@click.option("--variant", default="greedy_tokenize", show_default=True, help="Bridge of both.")
+@click.option(
+    "--threshold", type=click.FloatRange(0, 1), help="Least change of interest.  [default: 0.02]"
+)
+@click.option(
+    "--budget", type=click.FloatRange(5), default=300.0, show_default=True, help="Seconds."
+)
+@click.option("--self", "against_itself", is_flag=True, help="A/A: the noise floor of BASE.")
+@click.option("--count", is_flag=True, help="Count instructions (callgrind); they decide.")
+@click.option("--where-equal", is_flag=True, help="Compare the cases whose masks agree.")
+@click.option("--output", "folder", type=click.Path(path_type=Path), help="Where the files go.")
+@json_option
+def compare_command(
+    base: str,
+    head: str | None,
+    cases: tuple[str, ...],
+    vocabs: tuple[str, ...],
+    variant: str,
+    threshold: float | None,
+    budget: float,
+    against_itself: bool,
+    count: bool,
+    where_equal: bool,
+    folder: Path | None,
+    as_json: bool,
+) -> None:
+    """Compare two engines: ratios with intervals, a verdict a metric, one line for the whole.
+
+    BASE and HEAD are an engine's name, pypi:VERSION, a library, or git:PATH@REV (a llguidance
+    checkout, built by cargo); ENGINE+fallback=on switches the greedy lexeme fallback on.
+
+    \b
+    Examples:
+      llgbench compare pypi:1.9.0 pypi:1.9.1
+      llgbench compare git:../llguidance@main git:../llguidance@HEAD --budget 120
+      llgbench compare fallback+fallback=off fallback+fallback=on --case github-workflow
+      llgbench compare --self wheel
+      llgbench compare stock ./libllguidance.so --count
+
+    Exit status: 0 nothing is slower, 1 something is (or masks differ), 2 could not compare.
+    """
+    from llgbench import compare
+
+    if against_itself == (head is not None):
+        raise InputError("give BASE and HEAD, or --self and BASE")
+    plan = compare.plan_of(
+        cases, vocabs, variant, threshold, budget, unequal=where_equal, count=count
+    )
+    found, where = compare.run(base, head, plan, folder, count=count, say=output.quiet_say)
+    _print(found, plan, where, as_json)
+    sys.exit(output.EXIT_DIFFERENCE if found.failed else 0)
+
+
+def _print(found: Comparison, plan: Plan, where: Path, as_json: bool) -> None:
+    from llgbench import comparison
+
+    if as_json:
+        output.print_json({**found.to_json(), "files": str(where)})
+        return
+    for difference in found.differences:
+        for line in comparison.difference_lines(difference):
+            click.echo(line)
+    if found.rows:
+        output.print_table(
+            [_row(row, found, plan) for row in found.rows],
+            title=f"{found.base}  →  {found.head}",
+        )
+    for line in found.lost:
+        output.say(f"lost {line}; {len(found.processes)} others are in the table")
+    click.echo(comparison.headline(found))
+    if found.self_test and found.rows:
+        click.echo(comparison.floor_text(found))
+    output.say(f"{found.steps} masks equal; {found.wall_s:.0f} s, {found.ended}; files in {where}")
+
+
+def _row(row: Row, found: Comparison, plan: Plan) -> dict[str, Any]:
+    from llgbench import inference
+
+    as_is = row.unit == "instructions"
+    shown: dict[str, Any] = {"case": row.case}
+    if len(plan.vocabs) > 1:
+        shown["vocab"] = row.vocab
+    e = row.estimate
+    unit = "instructions" if as_is else "µs"
+    shown |= {
+        "metric": row.metric,
+        f"base {unit}": row.base if as_is else output.microseconds(row.base),
+        f"head {unit}": row.head if as_is else output.microseconds(row.head),
+        "ratio": round(e.ratio, 4),
+        "95% interval": f"{e.low:.4f} – {e.high:.4f}",
+        "verdict": row.verdict,
+        "processes": e.processes,
+    }
+    if found.self_test:
+        shown["sees changes of"] = f"{inference.smallest_visible(e, plan.threshold):.1%}"
+    return shown

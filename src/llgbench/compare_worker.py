@@ -1,0 +1,284 @@
+"""One process of a comparison: both engines loaded, one vocab, replays taking turns.
+
+Run as ``python -m llgbench.compare_worker JOB RESULT``, both JSON files; see :class:`Job`. The
+masks of every step are compared before anything is timed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from llgbench import bridge, case, output, runner
+from llgbench._native import ffi, lib
+from llgbench.case import Case
+from llgbench.engine import TokenArray, load
+from llgbench.errors import CompareError, GrammarError, LlgbenchError
+from llgbench.records import pack
+from llgbench.replay import End, Replay, Subject, replay, with_end
+from llgbench.sides import SIDES, Side
+from llgbench.variant import get
+from llgbench.vocab import Vocab, open_vocab
+
+# A case is replayed an even number of times, so that each side goes first as often.
+MIN_ROUNDS = 2
+MAX_ROUNDS = 400
+
+# Under callgrind: of each side, at most so many steps of a trace, and so many replays.
+COUNTED_STEPS = 600
+COUNTED_ROUNDS = 8
+
+# How many of the differing tokens a message shows.
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one process does.
+
+    Attributes:
+        number: of the process, from 0; every other one loads the head first.
+        base: one side.
+        head: the other.
+        vocab: on which vocabulary.
+        variant: which bridge both sides get.
+        cases: by name.
+        seconds: how long to measure, shared by the cases; each gets MIN_ROUNDS in any event.
+        mode: verify masks and ``time``; ``verify`` alone; or ``count``, under callgrind.
+        unequal: whether to go on with the other cases where the masks of one differ.
+    """
+
+    number: int
+    base: Side
+    head: Side
+    vocab: str
+    variant: str
+    cases: tuple[str, ...]
+    seconds: float
+    unequal: bool = False
+    mode: Literal["time", "verify", "count"] = "time"
+
+    def write(self, path: Path) -> None:
+        """Write the job as JSON."""
+        data = {**asdict(self), "base": self.base.to_json(), "head": self.head.to_json()}
+        path.write_text(json.dumps(data))
+
+    @classmethod
+    def read(cls, path: Path) -> Job:
+        """Read what :meth:`write` wrote."""
+        data = json.loads(path.read_text())
+        for name in SIDES:
+            data[name] = Side.from_json(data[name])
+        return cls(**{**data, "cases": tuple(data["cases"])})
+
+
+def subjects(job: Job, vocab: Vocab, stack: ExitStack) -> dict[str, Any]:
+    """Build each side's tokenizer; the order alternates by process.
+
+    Returns:
+        Tokenizers by side.
+    """
+    order = SIDES if job.number % 2 == 0 else SIDES[::-1]
+    variant = get(job.variant)
+    return {
+        name: stack.enter_context(bridge.build(load(getattr(job, name).library), vocab, variant))
+        for name in order
+    }
+
+
+def run(job: Job) -> dict[str, Any]:
+    """Verify and measure, or count; return the result as plain data."""
+    started = time.monotonic()
+    found: dict[str, Any] = {"cases": {}, "differences": []}
+    with ExitStack() as stack:
+        vocab = stack.enter_context(open_vocab(job.vocab))
+        tokenizers = subjects(job, vocab, stack)
+        prepared = []
+        for name in job.cases:
+            loaded = case.load(name)
+            pair = {
+                side: Subject(tokenizers[side], loaded.lark(getattr(job, side).options))
+                for side in SIDES
+            }
+            traces = [
+                with_end(trace, tokenizers["base"]) for trace in runner.traces_of(loaded, vocab)
+            ]
+            if job.mode == "count":
+                found["cases"][name] = count(pair, traces, f"{len(found['cases'])}", job.number)
+                continue
+            difference, steps = verify(pair, loaded, traces, vocab)
+            if difference is not None:
+                found["differences"].append(difference)
+                if not job.unequal:
+                    return found
+                continue
+            found["cases"][name] = {"texts": [t.name for t in loaded.texts], "steps": steps}
+            prepared.append((name, pair, traces))
+        found["setup_s"] = time.monotonic() - started
+        if job.mode != "time":
+            return found
+        for at, (name, pair, traces) in enumerate(prepared):
+            left = started + found["setup_s"] + job.seconds - time.monotonic()
+            share = left / (len(prepared) - at)
+            found["cases"][name].update(measure(pair, traces, share, job.number))
+    found["metadata"] = machine_metadata()
+    found["wall_s"] = time.monotonic() - started
+    return found
+
+
+def verify(
+    pair: Mapping[str, Subject], loaded: Case, traces: Sequence[TokenArray], vocab: Vocab
+) -> tuple[dict[str, Any] | None, int]:
+    """Compare the masks of every step of a case.
+
+    Returns:
+        The first difference as plain data (None where there is none), and how many masks were
+        compared.
+
+    Raises:
+        CompareError: a grammar does not compile.
+    """
+    steps = 0
+    for text, trace in zip(loaded.texts, traces, strict=True):
+        done: dict[str, Replay] = {}
+        for side in SIDES:
+            try:
+                with pair[side].tokenizer.matcher(pair[side].grammar) as matcher:
+                    done[side] = replay(matcher, trace, facts=True)
+            except GrammarError as error:
+                why = " ".join(str(error).split())[:200]
+                raise CompareError(f"{loaded.name} does not compile on {side}: {why}") from None
+        base, head = done["base"], done["head"]
+        n = min(len(base.steps), len(head.steps))
+        unequal = np.flatnonzero(base.steps["mask_hash"][:n] != head.steps["mask_hash"][:n])
+        steps += n
+        if len(unequal):
+            at = int(unequal[0])
+        elif base.end != head.end or len(base.steps) != len(head.steps):
+            at = max(n - 1, 0)
+        else:
+            continue
+        return _difference(pair, loaded.name, text.name, trace, at, done, vocab), steps
+    return None, steps
+
+
+def _difference(
+    pair: Mapping[str, Subject], case_name: str, text: str, trace: TokenArray, at: int,
+    done: Mapping[str, Replay], vocab: Vocab,
+) -> dict[str, Any]:  # fmt: skip
+    allowed: dict[str, set[int]] = {}
+    for side in SIDES:
+        with pair[side].tokenizer.matcher(pair[side].grammar) as matcher:
+            replay(matcher, np.ascontiguousarray(trace[:at]))
+            found = matcher.allowed()
+            allowed[side] = set() if found is None else set(found.tolist())
+    pieces = vocab.table("token_to_piece").tokens
+    only = {side: sorted(allowed[side] - allowed[other]) for side, other in (SIDES, SIDES[::-1])}
+    return {
+        "case": case_name,
+        "text": text,
+        "step": at,
+        "so_far": vocab.spell(trace[:at]).decode(errors="replace")[-60:],
+        "next": pieces[int(trace[at])].decode(errors="replace") if at < len(trace) else "",
+        "allowed": {side: len(tokens) for side, tokens in allowed.items()},
+        "only": {
+            side: [[t, pieces[t].decode(errors="replace")] for t in tokens[:_SHOWN]]
+            for side, tokens in only.items()
+        },
+        "n_only": {side: len(tokens) for side, tokens in only.items()},
+        "end": {side: done[side].end.name.lower() for side in SIDES},
+    }
+
+
+def measure(
+    pair: Mapping[str, Subject], traces: Sequence[TokenArray], seconds: float, number: int
+) -> dict[str, Any]:
+    """Replay the traces of a case by both sides in turn, each replay on a fresh matcher.
+
+    Returns:
+        ``rounds`` and, by side, ``compile`` (one time a replay), ``mask`` and ``consume`` (one
+        array a replay; the replays of a round follow each other text by text), packed, in
+        nanoseconds.
+    """
+    times: dict[str, dict[str, list[Any]]] = {
+        side: {"compile": [], "mask": [], "consume": []} for side in SIDES
+    }
+    until = time.monotonic() + seconds
+    rounds = 0
+    while rounds < MAX_ROUNDS and (rounds < MIN_ROUNDS or rounds % 2 or time.monotonic() < until):
+        for at, trace in enumerate(traces):
+            first = (rounds + at + number) % 2
+            for side in (SIDES[first], SIDES[1 - first]):
+                subject, into = pair[side], times[side]
+                with subject.tokenizer.matcher(subject.grammar) as matcher:
+                    done = replay(matcher, trace)
+                    if done.end in (End.MASK_ERROR, End.CONSUME_ERROR):
+                        raise CompareError(f"{side} fails in the middle of a text: {done.end.name}")
+                    into["compile"].append(np.array([matcher.compile_ns], np.uint64))
+                into["mask"].append(done.op_ns)
+                into["consume"].append(done.consume_ns)
+        rounds += 1
+    packed = {
+        side: {name: pack(arrays) for name, arrays in of_side.items()}
+        for side, of_side in times.items()
+    }
+    return {"rounds": rounds, **packed}
+
+
+def count(
+    pair: Mapping[str, Subject], traces: Sequence[TokenArray], label: str, number: int
+) -> dict[str, Any]:
+    """Replay the longest trace by both sides under callgrind, which dumps after every call.
+
+    Short traces are replayed several times, each on a fresh matcher: its hash maps are laid out
+    anew, which moves the counts by some tenths of a percent. The dumps are named
+    ``LABEL SIDE compile``, ``… mask`` and ``… consume``.
+    """
+    trace = np.ascontiguousarray(max(traces, key=len)[:COUNTED_STEPS])
+    rounds = max(2, min(COUNTED_ROUNDS, COUNTED_STEPS // len(trace)))
+    order = SIDES if number % 2 == 0 else SIDES[::-1]
+    for side in (order + order[::-1]) * (rounds // 2):
+        subject = pair[side]
+        named = f"{label} {side}".encode()
+        api = subject.tokenizer.engine.api
+        init = ffi.new("lb_constraint_init *")
+        api.constraint_init_set_defaults(init, subject.tokenizer.pointer)
+        init.log_buffer_level = init.log_stderr_level = 0
+        matcher = lib.lb_count_new_matcher(api, init, b"lark", subject.grammar.encode(), named)
+        try:
+            lib.lb_count_replay(
+                api, matcher, ffi.from_buffer("uint32_t[]", trace), len(trace), named
+            )
+        finally:
+            api.free_matcher(matcher)
+    return {"label": label, "rounds": rounds // 2 * 2}
+
+
+def machine_metadata() -> dict[str, Any]:
+    """Return what pyperf says of this process and machine."""
+    import pyperf
+
+    found: dict[str, Any] = pyperf.Run([1.0], collect_metadata=True).get_metadata()
+    return {k: v for k, v in found.items() if isinstance(v, str | int | float)}
+
+
+def main() -> None:
+    """Do the job of the first argument, write the result to the second."""
+    try:
+        result = run(Job.read(Path(sys.argv[1])))
+    except LlgbenchError as error:
+        output.say(" ".join(str(error).split()))
+        sys.exit(output.EXIT_BAD_INPUT)
+    Path(sys.argv[2]).write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,224 @@
+"""Comparisons: with made-up workers for the logic, with real engines for the facts."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyperf
+import pytest
+
+from llgbench import compare, comparison, git_build, inference, pyperf_files, sides, workers
+from llgbench.compare_worker import Job, run
+from llgbench.comparison import Plan
+from llgbench.errors import CompareError, EngineError, InputError, UnavailableError
+from llgbench.records import pack
+from llgbench.sides import Side
+from llgbench.workers import WorkerLostError
+
+BASE = Side("old", Path("old.so"), None, "1.0", "0" * 64)
+HEAD = Side("new", Path("new.so"), None, "1.1", "1" * 64)
+PLAN = Plan(("v",), ("a", "b"), budget_s=100)
+
+
+def side(mask_ns: float, steps: int = 50, rounds: int = 4) -> dict[str, Any]:
+    masks = [np.full(steps, int(mask_ns), np.uint64) for _ in range(rounds)]
+    return {
+        "compile": pack([np.array([1000], np.uint64)] * rounds),
+        "mask": pack(masks),
+        "consume": pack([np.full(steps, 100, np.uint64)] * rounds),
+    }
+
+
+def result(base_ns: float, head_ns: float) -> dict[str, Any]:
+    one = {"texts": ["t"], "steps": 50, "rounds": 4, "base": side(base_ns), "head": side(head_ns)}
+    return {"cases": {"a": one, "b": one}, "differences": [], "metadata": {}, "setup_s": 1.0}
+
+
+class Clock:
+    """Ten seconds a reading after the first."""
+
+    def __init__(self) -> None:
+        self.now = -10.0
+
+    def __call__(self) -> float:
+        self.now += 3.0
+        return self.now
+
+
+def made_up(ratio: float, noise: float = 0.003) -> Callable[[Job], dict[str, Any]]:
+    random = np.random.default_rng(3)
+    return lambda job: result(100_000, 100_000 * ratio * random.lognormal(0, noise))
+
+
+def test_slower_ends_early_and_fails() -> None:
+    found = compare.compare(BASE, HEAD, PLAN, clock=Clock(), work=made_up(1.1))
+    assert found.verdict == "slower"
+    assert found.failed
+    assert found.ended == "the answer was clear"
+    assert len(found.processes) == compare.FIRST_LOOK
+
+
+def test_no_difference_passes() -> None:
+    found = compare.compare(BASE, HEAD, PLAN, clock=Clock(), work=made_up(1.0))
+    assert found.verdict == "same"
+    assert not found.failed
+
+
+def test_much_noise_is_unclear_when_the_budget_ends() -> None:
+    found = compare.compare(BASE, HEAD, PLAN, clock=Clock(), work=made_up(1.0, 0.3))
+    assert found.verdict == "unclear"
+    assert found.ended == "the budget ended"
+    assert not found.failed
+
+
+def test_a_killed_worker_is_counted_and_the_others_stay() -> None:
+    good = made_up(1.1)
+
+    def work(job: Job) -> dict[str, Any]:
+        if job.number == 2:
+            raise WorkerLostError("killed by SIGKILL")
+        return good(job)
+
+    found = compare.compare(BASE, HEAD, PLAN, clock=Clock(), work=work)
+    assert found.lost == ["process 3: killed by SIGKILL"]
+    assert found.verdict == "slower"
+
+
+def test_workers_that_never_live_end_in_one_line() -> None:
+    def work(job: Job) -> dict[str, Any]:
+        raise WorkerLostError("killed by SIGKILL")
+
+    with pytest.raises(CompareError, match="the workers do not live"):
+        compare.compare(BASE, HEAD, PLAN, clock=Clock(), work=work)
+
+
+def test_too_small_a_budget_is_said() -> None:
+    with pytest.raises(CompareError, match="raise --budget"):
+        compare.compare(
+            BASE, HEAD, Plan(("v",), ("a",), budget_s=5), clock=Clock(), work=made_up(1.0)
+        )
+
+
+def test_differing_masks_are_not_timed() -> None:
+    difference = {
+        "case": "a", "text": "t", "step": 3, "so_far": "{", "next": '"',
+        "allowed": {"base": 2, "head": 1}, "only": {"base": [[7, "x"]], "head": []},
+        "n_only": {"base": 1, "head": 0}, "end": {"base": "whole", "head": "whole"},
+    }  # fmt: skip
+    found = compare.compare(
+        BASE, HEAD, PLAN, clock=Clock(), work=lambda job: {"cases": {}, "differences": [difference]}
+    )
+    assert found.failed
+    assert found.rows == []
+    assert "first in a, step 3" in comparison.headline(found)
+    assert "7 'x'" in "\n".join(comparison.difference_lines(found.differences[0]))
+
+
+def test_all_cases_is_the_geometric_mean_of_the_cases() -> None:
+    pairs = {
+        ("a", "v", "TBM p50"): [(1.0, 1.21)] * 5,
+        ("b", "v", "TBM p50"): [(5.0, 5.0)] * 5,
+    }
+    rows = comparison.table(pairs, PLAN, 0.05, np.random.default_rng(1))
+    assert rows[0].case == comparison.ALL
+    assert rows[0].estimate.ratio == pytest.approx(1.1)
+
+
+def test_a_percentile_that_a_process_cannot_carry_has_no_row() -> None:
+    found = comparison.side_metrics({"texts": ["t"], "base": side(1000)}, "base")
+    assert "TBM p50" in found
+    assert "TBM p99" not in found  # 200 steps: two lie above
+
+
+def test_pyperf_reads_what_is_written(tmp_path: Path) -> None:
+    found = compare.compare(BASE, HEAD, PLAN, clock=Clock(), work=made_up(1.1))
+    base, head = pyperf_files.write(tmp_path, comparison.measured(found.processes), found.processes)
+    old, new = (pyperf.BenchmarkSuite.load(str(p)) for p in (base, head))
+    assert old.get_benchmark_names() == new.get_benchmark_names()
+    name = "a v TBM p50"
+    assert old.get_benchmark(name).mean() == pytest.approx(100.1e-6)
+    assert new.get_benchmark(name).mean() == pytest.approx(110e-6, rel=0.02)
+
+
+# ---- real engines ----
+
+
+@pytest.fixture(scope="module")
+def wheel() -> Side:
+    return sides.resolve("wheel", lambda _: None)
+
+
+def test_an_engine_and_its_copy_have_equal_masks_and_times(wheel: Side, tmp_path: Path) -> None:
+    job = Job(1, wheel, sides.twin(wheel, tmp_path), "llama-spm", "greedy_tokenize", ("listed",), 0)
+    job.write(tmp_path / "job.json")
+    assert Job.read(tmp_path / "job.json") == job
+    done = run(job)
+    assert done["differences"] == []
+    listed = done["cases"]["listed"]
+    assert listed["rounds"] == 2
+    assert comparison.side_metrics(listed, "base")["TBM p50"] > 0
+
+
+def test_a_worker_speaks_one_line_where_it_refuses(wheel: Side, tmp_path: Path) -> None:
+    job = Job(0, wheel, wheel, "llama-spm", "greedy_tokenize", ("no-such-case",), 0)
+    with pytest.raises(CompareError, match="unknown case 'no-such-case'"):
+        workers.spawn(job)
+
+
+def test_the_fallback_cannot_be_switched_on_where_there_is_none() -> None:
+    with pytest.raises(UnavailableError, match="no greedy lexeme fallback"):
+        sides.resolve("wheel+fallback=on", lambda _: None)
+    assert sides.resolve("wheel+fallback=off", lambda _: None).options == {}
+    with pytest.raises(InputError, match="on or off"):
+        sides.resolve("wheel+fallback=maybe", lambda _: None)
+
+
+# ---- revisions ----
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    folder = tmp_path / "repo"
+    (folder / "src").mkdir(parents=True)
+    (folder / "Cargo.toml").write_text(
+        '[package]\nname = "llguidance"\nversion = "0.0.1"\nedition = "2021"\n[lib]\n'
+    )
+    (folder / "src" / "lib.rs").write_text("this is no Rust\n")
+    for words in (
+        ["init", "-q"], ["add", "."],
+        ["-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-qm", "one"],
+    ):  # fmt: skip
+        subprocess.run(["git", "-C", str(folder), *words], check=True)
+    return folder
+
+
+def test_revisions_that_cannot_be_had(repository: Path) -> None:
+    with pytest.raises(InputError, match="no revision 'v9'"):
+        git_build.parse(f"git:{repository}@v9")
+    with pytest.raises(InputError, match="write git:PATH@REV"):
+        git_build.parse("git:nowhere")
+    with pytest.raises(InputError, match="no git checkout"):
+        git_build.parse(f"git:{repository.parent}/nothing@HEAD")
+    assert len(git_build.parse(f"git:{repository}@HEAD").commit) == 40
+
+
+def test_a_failed_build_shows_cargo_and_its_log(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LLGBENCH_CACHE", str(tmp_path / "cache"))
+    if shutil.which("cargo") is None:
+        pytest.skip("no cargo")
+    with pytest.raises(EngineError, match=r"could not compile.*the log is .*build\.log"):
+        git_build.build(git_build.parse(f"git:{repository}@HEAD"), lambda _: None)
+
+
+def test_thresholds_differ_by_what_is_measured() -> None:
+    names = ("listed",)
+    assert compare.plan_of(names, ("llama-spm",)).threshold == 0.02
+    assert compare.plan_of(names, ("llama-spm",), count=True).threshold == 0.005
+    assert inference.MIN_PROCESSES >= 5

@@ -1,0 +1,137 @@
+"""The benchmark of the benchmark: are the verdicts of ``llgbench compare`` right?
+
+    python tools/proof.py aa --trials 100 --budget 60      no difference: how many false verdicts?
+    python tools/proof.py clock --trials 20 --budget 300   5% slower masks: found by the clock?
+    python tools/proof.py count --trials 10                1% more instructions: found by --count?
+    python tools/proof.py spike --trials 10 --budget 300   a spike in 1 of 500 steps: found?
+
+Each trial prints a line of JSON and is appended to --output, so that trials of several sittings
+add up; ``summary FILE`` counts them. docs/method.md has the figures and says where they were made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+CASES = ("json-tool-call", "json-nested", "github-workflow")
+
+# How the planted engine is set for each proof; the cases of each.
+PROOFS: dict[str, dict[str, Any]] = {
+    "aa": {"planted": None, "cases": CASES},
+    "clock": {"planted": {"PLANTED_SCALE": "5"}, "cases": CASES},
+    "count": {"planted": {"PLANTED_SHARE": "1"}, "cases": ("json-tool-call",), "add": 0.01,
+              "vocab": "llama-spm"},
+    "spike": {"planted": {"PLANTED_SHARE": "500", "PLANTED_WORK": "2000000"},
+              "cases": ("github-workflow",)},
+}  # fmt: skip
+
+
+def planted(base: Path, folder: Path) -> Path:
+    """Build the planted engine around a library."""
+    out = folder / "planted.so"
+    subprocess.run(
+        ["cc", "-O2", "-shared", "-fPIC", f'-DENGINE="{base}"', "-o", str(out),
+         str(HERE / "planted" / "planted.c"), "-ldl"],
+        check=True,
+    )  # fmt: skip
+    return out
+
+
+def compare(base: str, head: str | None, proof: str, budget: float, extra: dict[str, str],
+            out: Path) -> dict[str, Any]:  # fmt: skip
+    """Run one comparison as a user would; return its JSON with its exit status."""
+    command = [sys.executable, "-m", "llgbench.cli", "compare", base]
+    command += [head] if head is not None else ["--self"]
+    for case in PROOFS[proof]["cases"]:
+        command += ["--case", case]
+    command += ["--vocab", PROOFS[proof].get("vocab", "llama-bpe")]
+    command += ["--budget", str(budget), "--output", str(out), "--json"]
+    if proof == "count":
+        command += ["--count"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, **extra}
+    )
+    if done.returncode not in (0, 1):
+        return {"status": done.returncode, "error": done.stderr.strip()}
+    return {**json.loads(done.stdout), "status": done.returncode}
+
+
+def work_for(base: str, head: str, share: float, out: Path) -> int:
+    """Return how much work a mask adds ``share`` to the mean TBM, in instructions (one count)."""
+    found = compare(base, head, "count", 5, {"PLANTED_WORK": "0"}, out)
+    if "rows" not in found:
+        raise SystemExit(found["error"])
+    row = next(r for r in found["rows"] if r["metric"] == "TBM mean")
+    # The planted loop is two instructions a round.
+    return round(row["base"] * share / 2)
+
+
+def main() -> None:
+    """Run the trials of one proof, or summarize."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("proof", choices=[*PROOFS, "summary"])
+    parser.add_argument("--trials", type=int, default=10)
+    parser.add_argument("--budget", type=float, default=300)
+    parser.add_argument("--base", default="wheel")
+    parser.add_argument("--output", type=Path, default=Path("proof.jsonl"))
+    given = parser.parse_args()
+    if given.proof == "summary":
+        summarize(given.output)
+        return
+    from llgbench import registry
+
+    setting = PROOFS[given.proof]
+    with tempfile.TemporaryDirectory(prefix="llgbench-") as place:
+        folder = Path(place)
+        head = None
+        extra = dict(setting["planted"] or {})
+        if setting["planted"] is not None:
+            head = str(planted(registry.get(given.base).path, folder))
+        if "add" in setting and head is not None:
+            extra["PLANTED_WORK"] = str(work_for(given.base, head, setting["add"], folder / "out"))
+        for number in range(given.trials):
+            found = compare(given.base, head, given.proof, given.budget, extra, folder / "out")
+            rows = [
+                {k: r[k] for k in ("case", "metric", "verdict")} | {
+                    k: round(r["estimate"][k], 5) for k in ("ratio", "low", "high")
+                }
+                for r in found.get("rows", [])
+            ]  # fmt: skip
+            line = {
+                "proof": given.proof, "trial": number, "planted": extra, "status": found["status"],
+                "verdict": found.get("verdict"), "error": found.get("error"),
+                "wall_s": round(found.get("wall_s", 0)), "processes": found.get("processes"),
+                "rows": rows,
+            }  # fmt: skip
+            with given.output.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+            print(json.dumps({k: v for k, v in line.items() if k != "rows"}), flush=True)
+
+
+def summarize(path: Path) -> None:
+    """Print, for each proof, how many trials said what."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for proof in PROOFS:
+        of_proof = [line for line in lines if line["proof"] == proof]
+        if not of_proof:
+            continue
+        words = Counter(line["verdict"] or "no result" for line in of_proof)
+        rows = Counter(row["verdict"] for line in of_proof for row in line["rows"])
+        seconds = sorted(line["wall_s"] for line in of_proof)
+        print(f"{proof}: {len(of_proof)} trials {dict(words)}; rows {dict(rows)}; "
+              f"{seconds[len(seconds) // 2]} s the middle one")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
