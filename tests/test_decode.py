@@ -98,6 +98,8 @@ def test_forced_tokens_go_in_one_batch(lab: Lab, contexts: dict[str, Context]) -
     n = int(forced.steps["n_forced"].sum())
     assert n > 0
     assert int(forced.steps["n_batch"].max()) > 1
+    # All of them are in the first step, and it counts though the grammar ends with it.
+    assert len(forced.sound) == len(forced.steps)
     # Without a tokenize_fn nothing is forced: what the greedy path loses.
     greedy = run(lab, contexts, vocab=SPM, text=text, subject="forced-literal", mode="forced")
     assert int(greedy.steps["n_forced"].sum()) == 0

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from llgbench import paths, recording, suite
+from llgbench import decode_suite, paths, recording, suite
 from llgbench.configuration import Configuration
 from llgbench.replay import Rounds
 
@@ -40,6 +40,12 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> suite.Values:
         recording.QUICK = quick
 
 
+@pytest.fixture(scope="module")
+def decoded(tmp_path_factory: pytest.TempPathFactory) -> decode_suite.Values:
+    """Return the decode benchmarks' values on one vocab, of one round."""
+    return decode_suite.measure(tmp_path_factory.mktemp("decoded"), ("llama-spm",), rounds=1)
+
+
 def _benchmarks() -> list[tuple[str, str, str]]:
     sys.path.insert(0, str(ROOT))
     try:
@@ -58,9 +64,13 @@ def _benchmarks() -> list[tuple[str, str, str]]:
 _caches: dict[str, Any] = {}
 
 
+# What a module's setup_cache would take minutes for stands in a fixture.
+FIXTURES = {"benchmarks.grid": "found", "benchmarks.decode": "decoded"}
+
+
 def _cache(module: ModuleType, request: pytest.FixtureRequest) -> Any:
-    if module.__name__ == "benchmarks.grid":
-        return request.getfixturevalue("found")
+    if module.__name__ in FIXTURES:
+        return request.getfixturevalue(FIXTURES[module.__name__])
     if module.__name__ not in _caches:
         _caches[module.__name__] = module.setup_cache()
     return _caches[module.__name__]

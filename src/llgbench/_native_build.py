@@ -22,6 +22,6 @@ ffibuilder.set_source(
     sources=[str(_SOURCES / f"{name}.c") for name in _PARTS],
     include_dirs=[str(_SOURCES)],
     depends=[str(_SOURCES / name) for name in ("llgbench.h", "internal.h")],
-    libraries=["dl"],
+    libraries=["dl", "pthread"],
     extra_compile_args=["-std=gnu11", "-O3", "-Wall", "-Wextra"],
 )

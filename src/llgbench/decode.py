@@ -166,8 +166,10 @@ class Run:
 
     @property
     def _constrained(self) -> npt.NDArray[np.bool_]:
+        # A step that committed forced tokens had a grammar when it began, even if not at its end.
         sampled = self.steps["n_committed"] - self.steps["n_forced"]
-        return np.asarray(self.steps["n_constrained"] == sampled)
+        had = (self.steps["n_constrained"] == sampled) | (self.steps["n_forced"] > 0)
+        return np.asarray(had)
 
 
 def run(
@@ -442,7 +444,8 @@ class Summary:
     """A decode entry in figures; times in nanoseconds.
 
     Attributes:
-        steps: measured, forced tokens not counted.
+        steps: measured; forced tokens take none of their own.
+        tokens: committed in them.
         per_second: tokens committed a second.
         share: of a step's time that is the grammar's, 0 to 1.
         overhead: the loop's own bookkeeping, 0 to 1.
@@ -455,6 +458,7 @@ class Summary:
     """
 
     steps: int
+    tokens: int
     per_second: float
     share: float
     overhead: float
@@ -502,6 +506,7 @@ def summarize(entry: Entry) -> Summary | None:
     grammar = 0.0 if mode == UNCONSTRAINED else sum(seen[name] for name in GRAMMAR_PARTS)
     return Summary(
         steps=steps,
+        tokens=int(total["n_committed"]),
         per_second=total["n_committed"] / total["wall"] * 1e9,
         share=grammar / total["wall"],
         overhead=rest / total["wall"],

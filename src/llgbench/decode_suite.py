@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 CASE = "json-tool-call"
 # A mode each for the variant that has both right masks and, on llama-bpe, forced tokens.
 _OTHER_MODES = ("sample-first", "validate-first", "forced", "overlap")
+_MODES_VOCAB = "llama-bpe"
 _UNCONSTRAINED = "unconstrained"
 
 # Metrics by parameter; a string in place of the metrics says why there are none.
@@ -27,23 +28,29 @@ Values = dict[str, dict[str, float] | str]
 def parameters() -> list[str]:
     """Return ASV's parameters: ``vocab | variant | mode``."""
     found = [f"{v} | {w} | mask-first" for v in QUICK_VOCABS for w in DEFAULT_VARIANTS]
-    return found + [f"llama-bpe | greedy_tokenize | {mode}" for mode in _OTHER_MODES]
+    return found + [f"{_MODES_VOCAB} | greedy_tokenize | {mode}" for mode in _OTHER_MODES]
 
 
-def requests() -> list[Request]:
+def requests(vocabs: tuple[str, ...] = QUICK_VOCABS, rounds: int = 3) -> list[Request]:
     """Return what is measured: nano, on one thread, which is steadier where cores are shared."""
     from llgbench.decode import Plan
     from llgbench.decode_recording import Request
 
-    plan = Plan(rounds=3)
-    return [
-        Request((CASE,), QUICK_VOCABS, plan=plan, threads=1),
-        Request((CASE,), ("llama-bpe",), ("greedy_tokenize",), modes=_OTHER_MODES, plan=plan,
-                threads=1),
-    ]  # fmt: skip
+    plan = Plan(rounds=rounds)
+    found = [Request((CASE,), vocabs, plan=plan, threads=1)]
+    if _MODES_VOCAB in vocabs:
+        found.append(
+            Request(
+                (CASE,), (_MODES_VOCAB,), ("greedy_tokenize",), modes=_OTHER_MODES, plan=plan,
+                threads=1,
+            )
+        )  # fmt: skip
+    return found
 
 
-def measure(results: Path | None = None) -> Values:
+def measure(
+    results: Path | None = None, vocabs: tuple[str, ...] = QUICK_VOCABS, rounds: int = 3
+) -> Values:
     """Decode everything into records and return every tracked value.
 
     Raises:
@@ -52,7 +59,7 @@ def measure(results: Path | None = None) -> Values:
     from llgbench import decode_recording
 
     found: Values = {}
-    for request in requests():
+    for request in requests(vocabs, rounds):
         for entry in decode_recording.record(request, results).entries:
             found |= _values(entry)
     return found

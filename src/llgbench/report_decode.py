@@ -52,11 +52,13 @@ def rows(record: Record) -> list[dict[str, Any]]:
 def _row(entry: Entry, alone: Summary | None) -> dict[str, Any]:
     c, summary = entry.configuration, summarize(entry)
     row: dict[str, Any] = {"case": c.case, "vocab": c.vocab, "variant": c.variant}
-    row |= {"mode": entry.facts.get("mode", ""), "sequences": None, "tokens/s": None}
+    row |= {"mode": entry.facts.get("mode", ""), "sequences": None, "steps": None}
+    row |= {"tokens": None, "tokens/s": None}
     row |= dict.fromkeys(("of unconstrained %", "step µs", "decode µs", "sample µs"))
     row |= dict.fromkeys(("mask µs", "apply µs", "accept µs", "grammar %", "own %"))
     if summary is not None:
         row["sequences"] = entry.facts["plan"]["sequences"]
+        row["steps"], row["tokens"] = summary.steps, summary.tokens
         row["tokens/s"] = summary.per_second
         # A wrong mask gets no ratio, nor does a grammar that was dropped.
         right = entry.verdict.get("label") != "wrong" and entry.facts["lost_at"] is None

@@ -123,11 +123,13 @@ def row(entry: Entry) -> dict[str, Any]:
     found: dict[str, Any] = {"case": c.case, "vocab": c.vocab, "variant": c.variant}
     if c.engine != "default":
         found["engine"] = c.engine
-    found |= {"mode": entry.facts.get("mode"), "seqs": None, "tokens/s": None, "step": None}
+    found |= {"mode": entry.facts.get("mode"), "seqs": None, "steps": None, "tokens": None}
+    found |= {"tokens/s": None, "step": None}
     found |= dict.fromkeys(decode.PARTS)
     found |= {"grammar %": None, "own %": None, "forced": None, "missed %": None}
     if summary is not None:
         found["seqs"] = entry.facts["plan"]["sequences"]
+        found["steps"], found["tokens"] = summary.steps, summary.tokens
         found["tokens/s"] = round(summary.per_second, 1)
         found["step"] = output.microseconds(summary.wall)
         found |= {name: output.microseconds(summary.parts[name]) for name in decode.PARTS}
