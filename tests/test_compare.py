@@ -154,14 +154,16 @@ def wheel() -> Side:
 
 
 def test_an_engine_and_its_copy_have_equal_masks_and_times(wheel: Side, tmp_path: Path) -> None:
-    job = Job(1, wheel, sides.twin(wheel, tmp_path), "llama-spm", "greedy_tokenize", ("listed",), 0)
+    job = Job(
+        1, wheel, sides.twin(wheel, tmp_path), "llama-spm", "greedy_tokenize", ("json-nested",), 0
+    )
     job.write(tmp_path / "job.json")
     assert Job.read(tmp_path / "job.json") == job
     done = run(job)
     assert done["differences"] == []
-    listed = done["cases"]["listed"]
-    assert listed["rounds"] == 2
-    assert comparison.side_metrics(listed, "base")["TBM p50"] > 0
+    nested = done["cases"]["json-nested"]
+    assert nested["rounds"] == 2
+    assert comparison.side_metrics(nested, "base")["TBM p50"] > 0
 
 
 def test_a_worker_speaks_one_line_where_it_refuses(wheel: Side, tmp_path: Path) -> None:

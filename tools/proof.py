@@ -26,7 +26,7 @@ CASES = ("json-tool-call", "json-nested", "github-workflow")
 
 # How the planted engine is set for each proof; the cases of each.
 PROOFS: dict[str, dict[str, Any]] = {
-    "aa": {"planted": None, "cases": CASES},
+    "aa": {"planted": None, "cases": CASES, "vocab": "llama-spm"},
     "clock": {"planted": {"PLANTED_SCALE": "5"}, "cases": CASES},
     "count": {"planted": {"PLANTED_SHARE": "1"}, "cases": ("json-tool-call",), "add": 0.01,
               "vocab": "llama-spm"},
