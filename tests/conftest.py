@@ -1,6 +1,6 @@
 """Fixtures: real engines and real vocabularies, opened once a session.
 
-``LLGBENCH_CACHE`` names a folder of this session. Of the user's cache it has the built engines alone:
+``LLGBENCH_CACHE`` names a folder of this session. Of the user's cache it has the built engines:
 they are keyed by all that went into them, and building them takes minutes.
 """
 
