@@ -11,7 +11,7 @@ bench: install engines
 	@echo "ASV: the environment of the current commit"
 	@$(BIN)/asv setup > /dev/null
 	@echo "ASV: the quick profile on the current commit (at most 5 minutes on two cores)"
-	$(BIN)/asv run --machine $(MACHINE) --launch-method forkserver --show-stderr 'HEAD^!'
+	$(BIN)/asv run --machine $(MACHINE) --launch-method forkserver --show-stderr --bench '^(grid|tokenizer|operations|fallback)' 'HEAD^!'
 	$(BIN)/llgbench report --print
 
 test: install lint engines

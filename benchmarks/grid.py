@@ -55,21 +55,25 @@ class Verdicts(_Looked):
     params = (suite.configurations(),)
 
 
-def _track(metric):
-    def look_up(self, found, configuration):
-        return suite.look_up(found, configuration, metric)
+class Harness:
+    """What the suite itself adds: the whole run over the time inside llguidance, an empty step."""
 
-    look_up.__name__ = f"track_{metric}"
-    look_up.__doc__ = f"Return {metric}."
-    return look_up
+    version = VERSION
+
+    def track_overhead(self, found):
+        """Whole run over time inside llguidance: at most 1.2."""
+        return suite.look_up(found, suite.HARNESS, "overhead")
+
+    track_overhead.unit = "ratio"
+
+    def track_empty_step(self, found):
+        """A step of the loop with nothing to do: at most 100 ns."""
+        return suite.look_up(found, suite.HARNESS, "empty_step")
+
+    track_empty_step.unit = "ns"
 
 
-def _give(owner, metrics):
-    for metric in metrics:
-        setattr(owner, f"track_{metric}", _track(metric))
-
-
-_give(
+suite.give(
     PooledTails,
     [
         f"{name}_{label}"
@@ -78,6 +82,6 @@ _give(
     ]
     + ["warm_mask_p50", "warm_mask_p99", "cached_mask_p50", "compile", "first_mask", "ttfm"],
 )
-_give(Cases, ["cold_mask_p50", "cold_mask_max", "cold_consume_p50", "ttfm"])
-_give(Checkpoints, ["cold_mask_p90", "cold_mask_p99", "warm_mask_max"])
-_give(Verdicts, ["forbidden", "accepted"])
+suite.give(Cases, ["cold_mask_p50", "cold_mask_max", "cold_consume_p50", "ttfm"])
+suite.give(Checkpoints, ["cold_mask_p90", "cold_mask_p99", "warm_mask_max"])
+suite.give(Verdicts, ["forbidden", "accepted"])

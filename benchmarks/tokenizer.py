@@ -21,20 +21,27 @@ class Tokenizer:
 
     def setup(self, configuration):
         vocab, variant = (part.strip() for part in configuration.split("|"))
-        self.build, self.close = suite.tokenizer_builder(vocab, variant)
+        self.builder = suite.TokenizerBuilder(vocab, variant)
 
     def teardown(self, configuration):
-        self.close()
+        self.builder.close()
 
     def track_build(self, configuration):
         """Three builds, in nanoseconds."""
-        return {"samples": [self.build() for _ in range(3)], "number": 1}
+        return {"samples": [self.builder.tokenizer_ns() for _ in range(3)], "number": 1}
 
     track_build.unit = "ns"
 
+    def track_table(self, configuration):
+        """The token table as a share of the tokenizer: at most 1.5."""
+        table = min(self.builder.table_ns() for _ in range(3))
+        return table / min(self.builder.tokenizer_ns() for _ in range(3))
+
+    track_table.unit = "ratio"
+
     def peakmem_build(self, configuration):
         """The whole process with the vocab open and one tokenizer."""
-        self.build()
+        self.builder.tokenizer_ns()
 
 
 class TokenBytes:

@@ -106,7 +106,7 @@ impl Reading {
     }
 }
 
-/// What the entry at `at` changed besides the stack: it is a jump, or the first one after a boundary.
+/// What the entry at `at` changed besides the stack: it is a jump, or the first after a boundary.
 #[derive(Clone)]
 struct Mark {
     at: usize,
@@ -150,6 +150,8 @@ pub(super) struct Fallback {
     pub(super) items_end: usize,
     /// Rows below this are a level's or those of `siblings`.
     rows_in_use: usize,
+    /// The lexeme that the parser is being given: its row, and where its bytes are on the stack.
+    fed: Option<(u32, usize, usize)>,
     /// Whether the current walk has left anything to clean up.
     walked: bool,
     /// How far behind the committed bytes the byte that is being read lies.
@@ -277,9 +279,7 @@ impl ParserState {
     fn flush_fallback(&mut self) -> bool {
         // Definitively there is no way back, so it is tried out first.
         let definitive = self.scratch.definitive;
-        if definitive
-            && !self.run_speculative("fallback_flush", |s| s.flush_fallback())
-        {
+        if definitive && !self.run_speculative("fallback_flush", |s| s.flush_fallback()) {
             return false;
         }
         let Some((mut reading, level)) = self.reading_to_end() else {
@@ -306,6 +306,9 @@ impl ParserState {
 
     /// `lexer_allows_eos()` where a boundary is pending.
     pub(super) fn fallback_allows_eos(&mut self) -> bool {
+        if self.lexer_spec().eos_ending_lexemes().is_empty() {
+            return false;
+        }
         self.run_speculative("fallback_eos", |state| {
             let Some((reading, _)) = state.reading_to_end() else {
                 return false;
@@ -352,21 +355,16 @@ impl ParserState {
         }
     }
 
-    /// Whether the current lexeme may have bytes below the entries of its row.
-    pub(super) fn lexeme_may_have_jump(&self) -> bool {
-        // The last mark of a walk may be left over from another path.
+    /// The bytes of the current lexeme where the entries of its row are not all it has.
+    pub(super) fn bytes_of_lexeme(&self) -> Option<Vec<u8>> {
         let row_idx = self.lexer_state().row_idx;
-        let last = self.fallback.marks.last();
-        last.is_some_and(|mark| !self.scratch.definitive || mark.row_idx == row_idx)
-    }
-
-    /// The bytes of the current lexeme, those read before a jump included.
-    pub(super) fn bytes_of_lexeme(&self) -> Vec<u8> {
-        let top = self.lexer_stack.len() - 1;
-        let entries = &self.lexer_stack[self.lexeme_start(top)..];
-        let mut bytes = Vec::with_capacity(entries.len() + 1);
-        bytes.extend(entries.iter().filter_map(|entry| entry.byte));
-        bytes
+        match self.fallback.fed {
+            Some((fed, from, to)) if fed == row_idx => Some(self.bytes_between(from, to)),
+            _ => {
+                let from = self.jump_in_lexeme(row_idx)?;
+                Some(self.bytes_between(from, self.lexer_stack.len()))
+            }
+        }
     }
 
     pub(super) fn try_push_byte_or_fall_back(&mut self, byte: u8) -> bool {
@@ -440,7 +438,8 @@ impl ParserState {
     /// began a lexeme with its byte, though the entry below could not end one.
     fn jump_at(&self, at: usize) -> Option<&Mark> {
         let below = self.lexer_stack[at.checked_sub(1)?];
-        if self.lexer_stack[at].byte.is_none() || self.accepts(below) {
+        let begins = self.lexer_stack[at].byte.is_some();
+        if !begins || self.accepts(below) || below.row_idx == SEPARATOR.row_idx {
             return None;
         }
         let marks = &self.fallback.marks;
@@ -448,18 +447,49 @@ impl ParserState {
         (found.at == at && found.jump.is_some()).then_some(found)
     }
 
-    /// The index of the first byte of the lexeme that the entry at `at` is in.
-    fn lexeme_start(&self, at: usize) -> usize {
+    fn first_of_row(&self, at: usize) -> usize {
         let row_idx = self.lexer_stack[at].row_idx;
-        let mut start = at;
-        while start > 0 && self.lexer_stack[start - 1].row_idx == row_idx {
-            start -= 1;
+        let others = self.lexer_stack[..at].iter().rev();
+        at - others.take_while(|entry| entry.row_idx == row_idx).count()
+    }
+
+    /// The index of the first byte of the lexeme that the committed entry at `at` is in.
+    fn lexeme_start(&self, at: usize) -> usize {
+        let first = self.first_of_row(at);
+        match self.jump_at(first).and_then(|mark| mark.jump) {
+            Some(from) => from,
+            None => first + usize::from(self.lexer_stack[first].byte.is_none()),
         }
-        if start > 0 && self.lexer_stack[start - 1].row_idx == SEPARATOR.row_idx {
-            return start;
+    }
+
+    /// Where the current lexeme began, if it was jumped into.
+    fn jump_in_lexeme(&self, row_idx: u32) -> Option<usize> {
+        if !self.scratch.definitive {
+            let top = self.lexer_stack.len() - 1;
+            let first = self.first_of_row(top);
+            return self.jump_at(first).and_then(|mark| mark.jump);
         }
-        let jump = self.jump_at(start).and_then(|mark| mark.jump);
-        jump.unwrap_or(start)
+        let marks = self.fallback.marks.iter().rev();
+        let mut of_row = marks.take_while(|mark| mark.row_idx == row_idx);
+        of_row.find_map(|mark| mark.jump)
+    }
+
+    fn bytes_between(&self, from: usize, to: usize) -> Vec<u8> {
+        // Where tokens can be rolled back, each committed byte has one entry, after the first.
+        let mut bytes = Vec::with_capacity(to.saturating_sub(from) + 1);
+        if self.lexer_spec().can_rollback()
+            && (1..=to).contains(&from)
+            && to <= self.bytes.len() + 1
+        {
+            bytes.extend_from_slice(&self.bytes[from - 1..to - 1]);
+        } else if from < to {
+            bytes.extend(
+                self.lexer_stack[from..to]
+                    .iter()
+                    .filter_map(|entry| entry.byte),
+            );
+        }
+        bytes
     }
 
     fn forget_marks(&mut self, from: usize) {
@@ -577,35 +607,40 @@ impl ParserState {
     /// The parser finds the row, and what it needs of the lexeme's bytes, on the top of the stack.
     fn feed(&mut self, reading: &mut Reading, res: LexerResult, at: usize) -> bool {
         let len = self.lexer_stack.len();
-        let needs_bytes = match res {
-            LexerResult::Lexeme(lexeme) => self.lexer().lexeme_props(lexeme.idx).0 > 0,
-            _ => true,
+        let hidden = match res {
+            LexerResult::Lexeme(lexeme) => self.lexer().lexeme_props(lexeme.idx).0,
+            _ => 0,
         };
-        if self.scratch.definitive || needs_bytes {
+        if self.scratch.definitive {
+            self.forget_lexeme(reading.top.row_idx);
             // A byte that is not committed yet is marked as `fall_back()` does.
             let pending = self.lexer_state().row_idx == SEPARATOR.row_idx;
             self.fallback.lag = (len - usize::from(pending)).saturating_sub(at);
-            self.forget_lexeme(reading.top.row_idx);
+        }
+        if hidden > 0 {
+            // The parser takes these bytes off the stack, so they must be on it.
             self.lexer_stack.push(SEPARATOR);
             for idx in reading.lexeme_from..at {
+                let byte = self.lexer_stack[idx].byte;
                 self.lexer_stack.push(LexerState {
-                    byte: self.lexer_stack[idx].byte,
+                    byte,
                     ..reading.top
                 });
             }
-            if reading.lexeme_from >= at {
-                self.lexer_stack.push(reading.top);
-            }
-        } else {
+        }
+        if hidden == 0 || reading.lexeme_from >= at {
             self.lexer_stack.push(reading.top);
+            self.fallback.fed = Some((reading.top.row_idx, reading.lexeme_from, at));
         }
         let ok = self.advance_lexer_or_parser(res, reading.top);
+        self.fallback.fed = None;
         self.fallback.lag = 0;
         reading.hidden = std::mem::take(&mut self.backtrack_byte_count);
         if ok {
             let entries = &self.lexer_stack[len..];
             let top = entries[entries.len() - 1];
-            let in_lexeme = |entry: &&LexerState| entry.row_idx == top.row_idx && entry.byte.is_some();
+            let in_lexeme =
+                |entry: &&LexerState| entry.row_idx == top.row_idx && entry.byte.is_some();
             reading.lexeme_from = at + 1 - entries.iter().rev().take_while(in_lexeme).count();
             reading.top = top;
         }
@@ -613,7 +648,7 @@ impl ParserState {
         ok
     }
 
-    /// Forgets what another reading, dropped or rolled back, emitted from a row: captures begin there.
+    /// Forgets what another reading, now dropped, emitted from a row; captures would begin with it.
     fn forget_lexeme(&mut self, row_idx: u32) {
         if self.scratch.definitive {
             self.row_infos[row_idx as usize].lexeme = Lexeme::bogus();
@@ -851,7 +886,10 @@ impl ParserState {
                 let dropped = self.fallback.levels.remove(level - 1).captures;
                 let captures = &mut self.fallback.levels[level - 1].captures;
                 let newer = std::mem::replace(captures, dropped);
-                newer.capture_list.into_iter().for_each(|c| captures.push(c));
+                newer
+                    .capture_list
+                    .into_iter()
+                    .for_each(|c| captures.push(c));
                 continue;
             }
             if let (false, Some(boundary)) = (alive, reading.boundary) {
@@ -972,11 +1010,17 @@ impl Recognizer for FallbackRecognizer<'_, '_> {
             match lexer.dfa.dead_end(curr.lexer_state) {
                 DeadEnd::Reject => return false,
                 DeadEnd::Emit if !lexer.may_begin_with(byte) => return false,
-                DeadEnd::Emit => {}
+                DeadEnd::Emit => {
+                    return state.advance_parser(PreLexeme {
+                        idx: MatchingLexemesIdx::GreedyAccepting(curr.lexer_state),
+                        byte: Some(byte),
+                        byte_next_row: true,
+                    })
+                }
                 DeadEnd::FallBack => return state.fall_back(byte),
             }
         }
-        self.push_end_of_lexeme(byte)
+        self.push_lazy_lexeme(byte)
     }
 
     fn save_stats(&mut self, nodes_walked: usize) {
@@ -986,7 +1030,7 @@ impl Recognizer for FallbackRecognizer<'_, '_> {
 
 impl FallbackRecognizer<'_, '_> {
     #[inline(never)]
-    fn push_end_of_lexeme(&mut self, byte: u8) -> bool {
+    fn push_lazy_lexeme(&mut self, byte: u8) -> bool {
         self.0.try_push_byte(byte)
     }
 }

@@ -1,6 +1,7 @@
 """Fixtures: real engines and real vocabularies, opened once a session.
 
-Nothing is read from the user's cache: ``LLGBENCH_CACHE`` names a folder of this session.
+``LLGBENCH_CACHE`` names a folder of this session. Of the user's cache it has the built engines:
+they are keyed by all that went into them, and building them takes minutes.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from llgbench import bridge, registry, variant, vocab
+from llgbench import bridge, engine_build, registry, variant, vocab
 from llgbench.engine import Engine, Tokenizer
 from llgbench.errors import LlgbenchError
 from llgbench.variant import Variant
@@ -57,7 +58,12 @@ class Lab:
 def _surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LLGBENCH_ROOT", str(ROOT))
-        patch.setenv("LLGBENCH_CACHE", str(tmp_path_factory.mktemp("cache")))
+        built = [path.parent for f in engine_build.FLAVOURS if (path := engine_build.cached(f))]
+        folder = tmp_path_factory.mktemp("cache")
+        (folder / "engines").mkdir()
+        for path in built:
+            (folder / "engines" / path.name).symlink_to(path)
+        patch.setenv("LLGBENCH_CACHE", str(folder))
         yield
 
 

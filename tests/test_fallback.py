@@ -525,7 +525,8 @@ def test_parametric_rules(tokenizer: Tokenizer) -> None:
 
 def test_embedded_json(tokenizer: Tokenizer) -> None:
     schema = json.dumps({"type": "object", "properties": {"n": {"type": "number"}}})
-    grammar = f'start: HEAD data "!"\nHEAD: /x|x{{"n":x/\ndata: %json {schema}\n'
+    # In braces, the long form of HEAD looks like the data for a while.
+    grammar = f'start: HEAD data "!"\nHEAD: "x" | "x{{\\"n\\":x"\ndata: %json {schema}\n'
     assert accepts(tokenizer, grammar, 'x{"n":1.5}!')
     assert accepts(tokenizer, grammar, 'x{"n":x{"n":1}!')
     assert not accepts(tokenizer, grammar, 'x{"n":1.}!')

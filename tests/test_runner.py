@@ -27,7 +27,8 @@ def run(*configurations: Configuration, cases: dict[str, Case] | None = None) ->
     return list(runner.run(configurations, ROUNDS, Tally(), cases))
 
 
-def test_a_run_from_end_to_end() -> None:
+def test_a_run_from_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LLGBENCH_CACHE", str(tmp_path))  # no engine is built there
     wanted = [Configuration("json-enum", "llama-spm", v) for v in (*DEFAULT_VARIANTS, "sentinel")]
     tally = Tally()
     lines: list[str] = []

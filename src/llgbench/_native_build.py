@@ -6,7 +6,7 @@ from cffi import FFI
 
 # setuptools wants sources relative to setup.py, which is where the build runs.
 _SOURCES = Path("src/llgbench/csrc")
-_PARTS = ("clock", "engine", "bridge", "replay", "judge", "count")
+_PARTS = ("clock", "engine", "bridge", "replay", "judge", "count", "sampler", "decode")
 _HEADER = (Path(__file__).parent / "csrc" / "llgbench.h").read_text()
 
 ffibuilder = FFI()
@@ -22,6 +22,6 @@ ffibuilder.set_source(
     sources=[str(_SOURCES / f"{name}.c") for name in _PARTS],
     include_dirs=[str(_SOURCES)],
     depends=[str(_SOURCES / name) for name in ("llgbench.h", "internal.h")],
-    libraries=["dl"],
+    libraries=["dl", "pthread"],
     extra_compile_args=["-std=gnu11", "-O3", "-Wall", "-Wextra"],
 )

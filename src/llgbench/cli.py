@@ -12,10 +12,13 @@ from llgbench import output
 from llgbench.commands.alerts import alerts_command, asv_command
 from llgbench.commands.check import check
 from llgbench.commands.compare import compare_command
+from llgbench.commands.decode import decode_command
 from llgbench.commands.doctor import doctor_command
 from llgbench.commands.engine import engine_group
+from llgbench.commands.overhead import overhead_command
 from llgbench.commands.report import report_command
 from llgbench.commands.run import run
+from llgbench.commands.verify import verify_command
 from llgbench.commands.vocab import vocab_group
 from llgbench.errors import LlgbenchError
 
@@ -47,7 +50,10 @@ for _command in (
     alerts_command,
     asv_command,
     report_command,
+    overhead_command,
     doctor_command,
+    decode_command,
+    verify_command,
 ):
     cli.add_command(_command)
 

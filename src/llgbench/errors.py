@@ -43,6 +43,10 @@ class EngineError(LlgbenchError, OSError):
     """A shared library cannot serve as an engine."""
 
 
+class ModelError(LlgbenchError, ValueError):
+    """A model is missing, truncated, or not for the vocabulary in question."""
+
+
 class UnavailableError(LlgbenchError, RuntimeError):
     """The configuration cannot run here; the message says why and what would make it run."""
 

@@ -27,6 +27,7 @@ NOT_A_NUMBER = float("nan")
 PERCENTILES = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99_9": 99.9, "max": 100.0}
 TIMES = ("cold_mask", "cold_consume", "tbm", "warm_mask", "warm_consume", "cached_mask")
 POOLED = "json"
+HARNESS = "harness"
 
 
 def configurations() -> list[str]:
@@ -53,7 +54,13 @@ def measure(results: Path | None = None) -> Values:
     recorded = recording.record(
         listed, recording.QUICK, results=results, command="llgbench run --profile quick"
     )
-    return values(recorded.record.entries)
+    found = values(recorded.record.entries)
+    tally, where_from = recorded.tally, recorded.record.provenance
+    found[HARNESS] = {
+        "overhead": tally.wall_ns / max(tally.inside_ns, 1),
+        "empty_step": float(where_from["empty_step_wall_ns"]),
+    }
+    return found
 
 
 def values(entries: Sequence[Entry]) -> Values:
@@ -166,6 +173,21 @@ def _put(metrics: dict[str, Value], name: str, samples: list[float]) -> None:
         metrics[name] = {"samples": samples, "number": 1}
 
 
+def give(owner: type, metrics: Sequence[str]) -> None:
+    """Give a class of looked-up benchmarks a ``track_`` method for each metric."""
+    for metric in metrics:
+        setattr(owner, f"track_{metric}", _tracker(metric))
+
+
+def _tracker(metric: str) -> Callable[..., Value]:
+    def look_up_metric(_: object, found: Values, configuration: str) -> Value:
+        return look_up(found, configuration, metric)
+
+    look_up_metric.__name__ = f"track_{metric}"
+    look_up_metric.__doc__ = f"Return {metric}."
+    return look_up_metric
+
+
 # ---- benchmarks that measure by themselves -----------------------------------------------------
 
 
@@ -212,28 +234,41 @@ def operation(configuration: str, name: str, rounds: int = 5) -> Value:
     return {"samples": medians, "number": 1}
 
 
-def tokenizer_builder(vocab: str, variant: str) -> tuple[Callable[[], int], Callable[[], None]]:
-    """Return a function that builds a variant's tokenizer and gives the time in ns, and a closer.
+class TokenizerBuilder:
+    """Builds a variant's tokenizer and token table, again and again, with the times in ns."""
 
-    Raises:
-        NotImplementedError: it cannot be built here.
-    """
-    from llgbench import bridge, runner
-    from llgbench.errors import UnavailableError
-    from llgbench.variant import get
+    def __init__(self, vocab: str, variant: str) -> None:
+        """Open the vocab and the engine.
 
-    try:
-        bench = runner.Workbench(vocab)
-        engine = runner.engine_for(Configuration("", vocab, variant))
-        bench.vocab.table(get(variant).token_bytes)
-    except UnavailableError as error:
-        raise NotImplementedError(str(error)) from None
+        Raises:
+            NotImplementedError: they are not here.
+        """
+        from llgbench import runner
+        from llgbench.errors import UnavailableError
+        from llgbench.variant import get
 
-    def build() -> int:
-        with bridge.build(engine, bench.vocab, get(variant)) as tokenizer:
+        self._variant = get(variant)
+        try:
+            self._bench = runner.Workbench(vocab)
+            self._engine = runner.engine_for(Configuration("", vocab, variant))
+        except UnavailableError as error:
+            raise NotImplementedError(str(error)) from None
+
+    def table_ns(self) -> int:
+        """Build the token table."""
+        with self._bench.vocab.build_table(self._variant.token_bytes) as table:
+            return table.build_ns
+
+    def tokenizer_ns(self) -> int:
+        """Build the tokenizer, the token table being there."""
+        from llgbench import bridge
+
+        with bridge.build(self._engine, self._bench.vocab, self._variant) as tokenizer:
             return tokenizer.build_ns
 
-    return build, bench.close
+    def close(self) -> None:
+        """Close what was opened."""
+        self._bench.close()
 
 
 def wrong_tokens(vocab: str, variant: str) -> float:
@@ -244,3 +279,33 @@ def wrong_tokens(vocab: str, variant: str) -> float:
 
     with open_vocab(vocab) as opened:
         return float(runner.wrong_tokens(opened, get(variant)))
+
+
+OVERHEAD_CASES = ("json-nested", "github-workflow", "large-enum")
+CURVE = tuple(f"{n} | {how}" for n in (64, 256, 1024, 4096) for how in ("shadow", "replay"))
+
+
+def fallback(vocab: str = "llama-bpe") -> Values:
+    """Return what the fallback costs: ratios by case, and a checkpoint's steps by n."""
+    from llgbench import overhead
+    from llgbench.errors import UnavailableError
+
+    try:
+        found: Values = {
+            ratios.case: {
+                "off_mask": ratios.off_mask,
+                "off_consume": ratios.off_consume,
+                "on_mask": ratios.on_mask,
+                "on_consume": ratios.on_consume,
+            }
+            for ratios in overhead.on_json(vocab, rounds=6, cases=OVERHEAD_CASES)
+        }
+        lengths = sorted({int(name.partition(" ")[0]) for name in CURVE})
+        for point in overhead.curve(lengths, replays=3):
+            found[f"{point.n} | {point.strategy}"] = {
+                "dearest": point.dearest_ns,
+                "median": point.median_ns,
+            }
+    except UnavailableError as error:
+        return dict.fromkeys((*OVERHEAD_CASES, *CURVE), str(error))
+    return found

@@ -122,3 +122,24 @@ int lb_llama_open(const char *path, lb_llama *llama, char *error, size_t error_l
     }
     return 0;
 }
+
+#define DECODER(name, field) {"llama_" name, offsetof(lb_decoder, field)}
+static const symbol DECODER_SYMBOLS[] = {
+    DECODER("decode", decode),
+    DECODER("synchronize", synchronize),
+    DECODER("get_logits_ith", get_logits_ith),
+    DECODER("get_memory", get_memory),
+    DECODER("memory_clear", memory_clear),
+    DECODER("vocab_is_eog", is_eog),
+    DECODER("sampler_init", sampler_init),
+    DECODER("sampler_accept", sampler_accept),
+    DECODER("sampler_apply", sampler_apply),
+    DECODER("sampler_free", sampler_free),
+};
+
+int lb_decoder_open(const char *path, lb_decoder *decoder, char *error, size_t error_len) {
+    void *library = open_library(path, error, error_len);
+    if (library == NULL) return -1;
+    return resolve(library, DECODER_SYMBOLS, sizeof DECODER_SYMBOLS / sizeof *DECODER_SYMBOLS,
+                   decoder, "llama.cpp library", error, error_len);
+}

@@ -234,3 +234,178 @@ LlgMatcher *lb_count_new_matcher(const lb_engine *engine, const lb_constraint_in
  * after every call. Returns how many tokens were consumed. */
 uint32_t lb_count_replay(const lb_engine *engine, LlgMatcher *matcher, const uint32_t *tokens,
                          uint32_t n, const char *label);
+
+/* ==== the decode loop: csrc/sampler.c and csrc/decode.c ==== */
+
+/* ---- llama.cpp: sampling and decoding, as in include/llama.h of the pinned version ---- */
+
+typedef struct llama_context llama_context;
+typedef struct llama_memory_i llama_memory_i;
+typedef struct llama_sampler llama_sampler;
+
+typedef struct {
+    int32_t id;
+    float logit;
+    float p;
+} llama_token_data;
+
+typedef struct {
+    llama_token_data *data;
+    size_t size;
+    int64_t selected; /* an index, not an id */
+    bool sorted;
+} llama_token_data_array;
+
+typedef struct {
+    int32_t n_tokens;
+    int32_t *token;
+    float *embd;
+    int32_t *pos;
+    int32_t *n_seq_id;
+    int32_t **seq_id;
+    int8_t *logits;
+} llama_batch;
+
+/* The last six are llama.cpp's sampling on a backend, which this sampler leaves alone. */
+typedef struct {
+    const char *(*name)(const llama_sampler *sampler);
+    void (*accept)(llama_sampler *sampler, int32_t token);
+    void (*apply)(llama_sampler *sampler, llama_token_data_array *candidates);
+    void (*reset)(llama_sampler *sampler);
+    llama_sampler *(*clone)(const llama_sampler *sampler);
+    void (*free)(llama_sampler *sampler);
+    void *backend_init;
+    void *backend_accept;
+    void *backend_apply;
+    void *backend_set_input;
+    void *backend_reset;
+    void *copy_state;
+} llama_sampler_i;
+
+struct llama_sampler {
+    llama_sampler_i *iface;
+    void *ctx;
+};
+
+typedef struct {
+    int32_t (*decode)(llama_context *context, llama_batch batch);
+    void (*synchronize)(llama_context *context);
+    float *(*get_logits_ith)(llama_context *context, int32_t i);
+    llama_memory_i *(*get_memory)(const llama_context *context);
+    void (*memory_clear)(llama_memory_i *memory, bool data);
+    bool (*is_eog)(const llama_vocab *vocab, int32_t token);
+    llama_sampler *(*sampler_init)(llama_sampler_i *iface, void *ctx);
+    void (*sampler_accept)(llama_sampler *sampler, int32_t token);
+    void (*sampler_apply)(llama_sampler *sampler, llama_token_data_array *candidates);
+    void (*sampler_free)(llama_sampler *sampler);
+} lb_decoder;
+
+/* Resolve the functions in the libllama at `path`; 0, or -1 with one line in `error`. */
+int lb_decoder_open(const char *path, lb_decoder *decoder, char *error, size_t error_len);
+
+/* ---- the sampler ---- */
+
+/* What a sampler and its clones share. It must outlive the last of them (`live` is 0 then). */
+typedef struct {
+    const lb_engine *engine;
+    const lb_decoder *llama;
+    uint32_t live;    /* samplers not freed yet */
+    uint32_t drops;   /* masks that failed: the grammar was dropped, generation went on without */
+    uint32_t errors;  /* tokens that the matcher could not consume */
+    char error[512];  /* llguidance's first message */
+} lb_grammar;
+
+/* A llama_sampler that does what llama.cpp's common/llguidance.cpp does; it owns `matcher`. */
+llama_sampler *lb_sampler_new(lb_grammar *grammar, LlgMatcher *matcher);
+
+/* Its mask of the present state, computed unless it is there; NULL where the grammar is dropped,
+ * now or before. A later apply finds the mask and only passes over the candidates. */
+const uint32_t *lb_sampler_mask(llama_sampler *sampler);
+LlgMatcher *lb_sampler_matcher(const llama_sampler *sampler); /* NULL: dropped */
+
+/* -infinity for every candidate that the mask of `words` words does not allow, in any order. */
+void lb_apply(const uint32_t *mask, size_t words, llama_token_data_array *candidates);
+/* The same by llama.cpp's loop, to compare with. */
+void lb_apply_plain(const uint32_t *mask, size_t words, llama_token_data_array *candidates);
+/* Both over `n` candidates in order, turn by turn; `fill_ns` writes the candidates anew before. */
+int lb_compare_apply(const uint32_t *mask, size_t words, uint32_t n, uint32_t rounds,
+                     uint64_t *ours_ns, uint64_t *plain_ns, uint64_t *fill_ns);
+
+/* ---- the loop ---- */
+
+/* One sequence: what it samples with, what it commits, and where it stands. */
+typedef struct {
+    llama_sampler *grammar;   /* NULL: unconstrained */
+    llama_sampler *chain;     /* chooses the token */
+    const int32_t *trace;     /* what is committed, whatever is sampled; NULL: what was sampled */
+    uint32_t n;               /* tokens to commit, at most where sampled ones are committed */
+    int32_t *committed;       /* [n] */
+    uint32_t n_committed;
+    int32_t *pending;         /* [n + 1], committed and not decoded; [0] is the prompt's token */
+    uint32_t n_pending;
+    int32_t position;         /* tokens in the context */
+    bool done;
+} lb_sequence;
+
+/* One step. Times of the sequences are added up. `mask_ns` lies within `decode_ns` with
+ * LB_OVERLAP and `wait_ns` is what of it remained visible. */
+typedef struct {
+    uint64_t wall_ns;
+    uint64_t decode_ns;      /* llama_decode and llama_synchronize */
+    uint64_t candidates_ns;  /* llama_get_logits_ith and the array, as common/sampling.cpp's set_logits */
+    uint64_t mask_ns;        /* llg_matcher_compute_mask */
+    uint64_t wait_ns;        /* to ask another thread for a mask, and for the mask */
+    uint64_t apply_ns;       /* the grammar's llama_sampler_apply, its mask computed before */
+    uint64_t sample_ns;      /* the chain's llama_sampler_apply */
+    uint64_t check_ns;       /* llg_matcher_validate_tokens of a token sampled first */
+    uint64_t accept_ns;      /* llama_sampler_accept, grammar and chain */
+    uint64_t forced_ns;      /* llg_matcher_compute_ff_tokens */
+    uint32_t n_batch;        /* tokens decoded */
+    uint32_t n_committed;    /* tokens committed, forced ones included */
+    uint32_t n_forced;       /* of these, without a mask or a sample */
+    uint32_t n_constrained;  /* sequences whose grammar stood and had not ended */
+    uint32_t n_missed;       /* first samples that the grammar refused */
+    uint32_t n_refused;      /* masks that did not allow the trace's token */
+} lb_decode_step;
+
+enum {
+    LB_MASK_FIRST = 0,     /* mask, then sample */
+    LB_SAMPLE_FIRST = 1,   /* sample, check by the mask, on a miss apply it and sample again:
+                              common_sampler_sample with grammar_first = false */
+    LB_VALIDATE_FIRST = 2  /* sample, check by validate_tokens, compute a mask only on a miss */
+};
+
+enum {
+    LB_FORCED = 1,   /* commit forced tokens without sampling and decode them in one batch */
+    LB_OVERLAP = 2,  /* another thread computes the masks while the model decodes */
+    LB_AGREE = 4     /* the model's choice is the trace's token: a model that knows the format */
+};
+
+typedef struct {
+    const lb_decoder *llama;
+    const lb_engine *engine; /* NULL where all sequences are unconstrained */
+    llama_context *context;
+    const llama_vocab *vocab;
+    uint32_t n_vocab;
+    lb_sequence *sequences;
+    uint32_t n_sequences;
+    uint32_t batch_room;     /* tokens of one llama_decode */
+    int mode;
+    int options;
+} lb_decoding;
+
+enum {
+    LB_DECODED = 0,
+    LB_DECODE_FAILED = 1,   /* llama_decode: `detail` is what it returned */
+    LB_DECODE_MEMORY = 2    /* no memory, or no thread */
+};
+
+typedef struct {
+    int32_t outcome;
+    int32_t detail;
+    uint32_t n_steps;
+    uint64_t wall_ns;
+} lb_decode_result;
+
+/* Clear the context's memory and run until every sequence is done. `steps` has room for n + 1. */
+void lb_decode(const lb_decoding *decoding, lb_decode_step *steps, lb_decode_result *result);

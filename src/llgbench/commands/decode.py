@@ -1,0 +1,170 @@
+"""``llgbench decode``: what a grammar costs inside llama.cpp's decode loop."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from llgbench import output
+from llgbench.errors import UnknownNameError
+from llgbench.output import json_option
+
+if TYPE_CHECKING:
+    from llgbench.model import Device
+    from llgbench.records import Entry
+    from llgbench.sampler import Selection
+
+# Repeated from llgbench.decode, model and sampler, which --help should not load; a test compares.
+MODES = ("mask-first", "sample-first", "validate-first", "forced", "overlap")
+SELECTIONS = ("greedy", "dist", "common")
+SHAPES = ("nano", "tinyllama-1.1b", "llama-3.2-1b", "gemma-2b-like")
+
+
+@click.command("decode")
+@click.option("--vocab", "vocabs", multiple=True, help="By name, or a GGUF file; repeat.")
+@click.option("--case", "cases", multiple=True, help="Default: json-tool-call; repeat.")
+@click.option("--variant", "variants", multiple=True, help="Default: the four variants.")
+@click.option("--engine", default="default", help="An engine's name, pypi:VERSION, or a library.")
+@click.option("--model", type=click.Path(path_type=Path), help="A GGUF file with weights.")
+@click.option(
+    "--shape", type=click.Choice(SHAPES), default="nano", show_default=True,
+    help="Of the synthetic model that is made where no --model is given.",
+)  # fmt: skip
+@click.option(
+    "--mode", "modes", multiple=True, type=click.Choice(MODES), help="Default: mask-first; repeat."
+)
+@click.option(
+    "--sequences", multiple=True, type=click.IntRange(1, 32), help="At once; default 1; repeat."
+)
+@click.option("--rounds", type=click.IntRange(1, 1000), default=3, show_default=True)
+@click.option("--free", is_flag=True, help="Commit what was sampled and check the text.")
+@click.option("--agree", is_flag=True, help="Make the trace's token the model's own choice.")
+@click.option(
+    "--select", "selection", type=click.Choice(SELECTIONS), help="Default: greedy; --free: dist."
+)
+@click.option("--max-tokens", type=click.IntRange(1, 100_000), default=256, help="Of --free.")
+@click.option("--seed", type=int, default=0, help="Of draws.")
+@click.option("--context", type=click.IntRange(1), help="Tokens a sequence; default: enough.")
+@click.option("--threads", type=click.IntRange(1), help="That decode; default: all cores.")
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
+@click.option("--results", type=click.Path(path_type=Path), help="Default: results/.")
+@json_option
+def decode_command(
+    vocabs: tuple[str, ...], cases: tuple[str, ...], variants: tuple[str, ...], engine: str,
+    model: Path | None, shape: str, modes: tuple[str, ...], sequences: tuple[int, ...],
+    rounds: int, free: bool, agree: bool, selection: Selection | None, max_tokens: int, seed: int,
+    context: int | None, threads: int | None, device: Device, results: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Decode with llama.cpp, masked and not, and show where a step's time goes.
+
+    The texts of a case are committed token by token whatever the model would say, with and
+    without the grammar, so that both do the same work. Without --model the model is synthetic:
+    the vocab's own tokens, random weights, the shape's speed.
+
+    \b
+    mask-first      compute the mask, apply it, sample
+    sample-first    sample, look it up in the mask, mask and sample again on a miss (llama.cpp's)
+    validate-first  sample, validate the token, compute a mask only on a miss
+    forced          mask-first; forced tokens are committed unsampled, decoded in one batch
+    overlap         mask-first; the mask is computed while the model decodes
+
+    \b
+    Examples:
+      llgbench decode
+      llgbench decode --vocab llama-bpe --mode mask-first --mode overlap --sequences 8
+      llgbench decode --model ./my-model.gguf --case github-workflow --mode sample-first
+      llgbench decode --free --case json-enum
+    """
+    from llgbench import decode, decode_recording
+    from llgbench.variant import DEFAULT_VARIANTS
+
+    request = decode_recording.Request(
+        cases=cases or ("json-tool-call",),
+        vocabs=vocabs or ((str(model),) if model else ("llama-bpe",)),
+        variants=variants or DEFAULT_VARIANTS,
+        engine=engine,
+        modes=modes or ("mask-first",),
+        sequences=sequences or (1,),
+        plan=decode.Plan(
+            rounds=rounds, selection=selection or ("dist" if free else "greedy"), free=free,
+            agree=agree, max_tokens=max_tokens, seed=seed,
+        ),
+        model=model, shape=shape, device=device, context=context or 0, threads=threads or 0,
+    )  # fmt: skip
+    _validate_names(request.cases, request.vocabs, request.variants, request.engine, model)
+    with output.steps(len(request.vocabs) * len(request.cases), "decoding") as progress:
+        record = decode_recording.record(request, results, progress.doing)
+    rows = [row(entry) for entry in record.entries]
+    if as_json:
+        output.print_json(
+            {"record": str(record.path), "provenance": dict(record.provenance), "entries": rows}
+        )
+        return
+    labels = [e.facts["model"] for e in record.entries if e.unavailable is None]
+    title = "Mean times of a step in µs"
+    if labels:
+        what = labels[0]
+        device_name = what["device"].get("name", what["device"]["kind"])
+        title += f"; model: {what['label']}, {what['parameters'] / 1e6:,.0f}M weights"
+        title += f"{' (random)' if what['synthetic'] else ''}, on {device_name}"
+    output.print_table(rows, title=title)
+    output.say(f"record: {record.path}")
+
+
+def row(entry: Entry) -> dict[str, Any]:
+    """Return an entry as a row of the table."""
+    from llgbench import decode
+
+    c = entry.configuration
+    summary = decode.summarize(entry)
+    found: dict[str, Any] = {"case": c.case, "vocab": c.vocab, "variant": c.variant}
+    if c.engine != "default":
+        found["engine"] = c.engine
+    found |= {"mode": entry.facts.get("mode"), "seqs": None, "steps": None, "tokens": None}
+    found |= {"tokens/s": None, "step": None}
+    found |= dict.fromkeys(decode.PARTS)
+    found |= {"grammar %": None, "own %": None, "forced": None, "missed %": None}
+    if summary is not None:
+        found["seqs"] = entry.facts["plan"]["sequences"]
+        found["steps"], found["tokens"] = summary.steps, summary.tokens
+        found["tokens/s"] = round(summary.per_second, 1)
+        found["step"] = output.microseconds(summary.wall)
+        found |= {name: output.microseconds(summary.parts[name]) for name in decode.PARTS}
+        if c.variant != decode.UNCONSTRAINED:
+            found["grammar %"] = float(f"{100 * summary.share:.3g}")
+            found["forced"] = summary.forced
+        if found["mode"] == "overlap":
+            found["mask"] = output.microseconds(summary.hidden_mask)
+        found["own %"] = float(f"{100 * summary.overhead:.2g}")
+        if summary.missed is not None:
+            found["missed %"] = float(f"{100 * summary.missed:.3g}")
+    found["verdict"] = decode.verdict(entry)
+    return found
+
+
+def _validate_names(
+    cases: tuple[str, ...], vocabs: tuple[str, ...], variants: tuple[str, ...], engine: str,
+    model: Path | None,
+) -> None:  # fmt: skip
+    """Refuse an unknown name before a model is made."""
+    from llgbench import case, registry, variant, vocab
+    from llgbench.errors import InputError, ModelError, UnavailableError
+
+    for name in variants:
+        variant.get(name)
+    for name in cases:
+        case.load(name)
+    if model is not None and not model.is_file():
+        raise ModelError(f"{model}: no such model")
+    known = vocab.catalogue()
+    for name in vocabs:
+        if name not in known and not (name.endswith(".gguf") or os.sep in name):
+            raise UnknownNameError("vocab", name, known)
+    if engine != "default":
+        try:
+            registry.get(engine)
+        except UnavailableError as error:
+            raise InputError(str(error)) from None

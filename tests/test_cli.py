@@ -1,0 +1,183 @@
+"""The command line as a user meets it: exit statuses, one-line errors, JSON, no traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from llgbench import vocab
+
+COMMANDS = (
+    ["vocab"], ["vocab", "fetch"], ["vocab", "list"], ["vocab", "table"], ["engine"],
+    ["engine", "list"], ["engine", "path"], ["engine", "add"], ["engine", "build"], ["check"],
+    ["run"], ["report"], ["doctor"],
+)  # fmt: skip
+
+
+def llgbench(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "llgbench.cli", *map(str, arguments)]
+    environment = {**os.environ, "LLGBENCH_ROOT": str(Path(__file__).resolve().parents[1])}
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=cwd, env=environment
+    )
+
+
+def refused(*arguments: str | Path, cwd: Path | None = None) -> str:
+    """Run what must be refused; return the one line."""
+    done = llgbench(*arguments, cwd=cwd)
+    assert done.returncode == 2, done
+    assert done.stdout == ""
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("llgbench: ")
+    return lines[0]
+
+
+@pytest.mark.parametrize("command", [[], *COMMANDS], ids=" ".join)
+def test_help(command: list[str]) -> None:
+    done = llgbench(*command, "--help")
+    assert done.returncode == 0
+    assert "Usage: " in done.stdout
+
+
+def test_the_figures_of_the_token_tables() -> None:
+    done = llgbench("vocab", "table", "llama-spm", "llama-bpe", "gemma-4", "bert-bge", "--json")
+    rows = {row["vocab"]: row for row in json.loads(done.stdout)}
+    assert [
+        (name, rows[name]["differing"], rows[name]["tokens"], rows[name]["lost_space"])
+        for name in rows
+    ] == [
+        ("llama-spm", 16410, 32000, 16395),
+        ("llama-bpe", 117, 128256, 117),
+        ("gemma-4", 88, 262144, 88),
+        ("bert-bge", 5, 30522, 5),
+    ]
+
+
+def test_the_figures_of_check() -> None:
+    done = llgbench("check", "--vocab", "llama-spm", "--vocab", "llama-bpe", "--case", "listed",
+                    "--json")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    probes = {(p["vocab"], p["variant"]): p for p in found["probes"]}
+    assert probes["llama-spm", "baseline"]["spaced"] == 6136
+    assert probes["llama-spm", "token_to_piece"]["spaced"] == 0
+    assert probes["llama-bpe", "baseline"]["spaced"] == 6
+    assert probes["llama-spm", "baseline"]["forced"] == [22172]
+    assert probes["llama-spm", "token_to_piece"]["forced"] == [22172]
+    assert len(probes["llama-spm", "greedy_tokenize"]["forced"]) == 6
+    assert probes["llama-bpe", "greedy_tokenize"]["forced"] == [15339]
+    assert not probes["llama-spm", "baseline"]["right"]
+    assert probes["llama-spm", "greedy_tokenize"]["right"]
+    listed = {(t["text"], t["lexer"]): t["found"] for t in found["texts"]}
+    assert listed["listed", "stock"] == "rejected at byte 5"
+
+
+def test_run_prints_stores_and_reports(tmp_path: Path) -> None:
+    arguments = ("run", "--case", "listed", "--case", "json-tool-call", "--vocab", "llama-spm",
+                 "--rounds", "1", "--results", tmp_path)  # fmt: skip
+    done = llgbench(*arguments)
+    assert done.returncode == 0, done.stderr
+    assert "wrong: allows" in done.stdout
+    again = llgbench(*arguments, "--json")
+    rows = json.loads(again.stdout)["configurations"]
+    assert [row["variant"] for row in rows[:2]] == ["baseline", "token_to_piece"]
+    assert len(list((tmp_path / "records").glob("*.jsonl"))) == 2
+    report = llgbench("report", "--results", tmp_path, "--print")
+    assert report.returncode == 0, report.stderr
+    assert (tmp_path / "report.md").is_file()
+    assert "TBM" in (tmp_path / "report.md").read_text()
+    tables = llgbench("report", "--results", tmp_path, "--json")
+    assert json.loads(tables.stdout)
+
+
+def test_doctor_and_lists() -> None:
+    for command in (["doctor"], ["vocab", "list"], ["engine", "list"]):
+        done = llgbench(*command, "--json")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)
+
+
+def test_unknown_names_are_answered_with_the_nearest() -> None:
+    assert "did you mean llama-bpe" in refused("run", "--vocab", "lama-bpe")
+    assert "did you mean listed" in refused("run", "--case", "lsted")
+    assert "did you mean baseline" in refused("run", "--case", "listed", "--variant", "basline")
+    assert "known: " in refused("run", "--case", "listed", "--engine", "zzz")
+    assert "did you mean qwen2" in refused("vocab", "table", "qwen")
+    assert "did you mean listed" in refused("check", "--case", "lsted")
+
+
+def test_bad_options() -> None:
+    assert "--help" in refused("run", "--nothing")
+    assert "--help" in refused("nothing")
+    refused("run", "--rounds", "0")
+    refused("run", "--text", "x")
+    refused("run", "--grammar", "x")
+    refused("run", "--case", "listed", "--grammar", "x", "--text", "y")
+
+
+def test_bad_files(tmp_path: Path) -> None:
+    good = vocab.catalogue()["llama-spm"].path.read_bytes()
+    (tmp_path / "cut.gguf").write_bytes(good[: len(good) // 2])
+    (tmp_path / "ok.lark").write_text('start: "hi"')
+    (tmp_path / "ok.txt").write_text("hi")
+    (tmp_path / "bad.lark").write_text("start: /[a")
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
+    (tmp_path / "latin.lark").write_bytes(b'start: "\xe9"')
+    (tmp_path / "not.json").write_text('{"not": {"type": "string"}}')
+    (tmp_path / "newer.jsonl").write_text('{"format":"llgbench","schema":99,"provenance":{}}\n')
+    (tmp_path / "none.jsonl").write_text("nothing\n")
+    spm = ("--vocab", "llama-spm")
+
+    def run(*arguments: str) -> str:
+        return refused("run", "--results", "out", *arguments, cwd=tmp_path)
+
+    assert "cut.gguf" in run("--grammar", "ok.lark", "--text", "ok.txt", "--vocab", "./cut.gguf")
+    assert "bad.lark" in run("--grammar", "bad.lark", "--text", "ok.txt", *spm)
+    assert "byte 3" in run("--grammar", "ok.lark", "--text", "latin.txt", *spm)
+    assert "latin.lark" in run("--grammar", "latin.lark", "--text", "ok.txt", *spm)
+    assert "not" in run("--grammar", "not.json", "--text", "ok.txt", *spm)
+    assert "no such" in run("--grammar", "ok.lark", "--text", "none.txt", *spm).lower()
+    assert "MaskBench" in run("--maskbench", "nowhere", *spm)
+    assert "schema 99" in refused("report", tmp_path / "newer.jsonl")
+    assert "none.jsonl" in refused("report", tmp_path / "none.jsonl")
+    assert "llgbench run" in refused("report", "--results", tmp_path / "empty")
+    (tmp_path / "file").write_text("")
+    refused("run", "--case", "listed", *spm, "--results", tmp_path / "file")
+
+
+def test_ctrl_c_keeps_what_was_measured_and_the_next_run_goes_on(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "llgbench.cli", "run", "--vocab", "llama-spm",
+               "--case", "listed", "--case", "checkpoint@1024", "--rounds", "3",
+               "--variant", "greedy_tokenize", "--results", str(tmp_path)]  # fmt: skip
+    root = Path(__file__).resolve().parents[1]
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, cwd=root
+    )
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        stored = list((tmp_path / "records").glob("*.jsonl"))
+        if stored and len(stored[0].read_text().splitlines()) >= 2:
+            break
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "is kept in" in stderr.splitlines()[-1]
+    again = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root)
+    assert again.returncode == 0, again.stderr
+    assert "going on with" in again.stderr
+    assert len(list((tmp_path / "records").glob("*.jsonl"))) == 1
+
+
+def test_nothing_is_coloured_or_cut_in_a_pipe() -> None:
+    done = llgbench("vocab", "list")
+    assert "\x1b" not in done.stdout
+    assert "gemma-4" in done.stdout

@@ -1,0 +1,372 @@
+"""The decode loop: what is committed, what is dropped, what the clocks hold."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Lab
+
+from llgbench import case, decode, decode_recording, decode_suite, model, report_decode, sampler
+from llgbench.commands import decode as command
+from llgbench.decode import MODES, Plan, Run
+from llgbench.errors import GrammarError, InputError, ModelError
+from llgbench.model import Context, Model, synthesize
+from llgbench.records import Record
+from llgbench.replay import with_end
+
+SPM, BPE = "llama-spm", "llama-bpe"
+TEXT = b'{"colour": "umber", "count": 7}'
+
+
+@pytest.fixture(scope="module")
+def models(lab: Lab) -> Iterator[dict[str, Model]]:
+    opened = {n: Model(synthesize("nano", lab.vocab(n)), "cpu", "nano") for n in (SPM, BPE)}
+    yield opened
+    for one in opened.values():
+        one.close()
+
+
+@pytest.fixture(scope="module")
+def contexts(models: dict[str, Model]) -> Iterator[dict[str, Context]]:
+    # One thread: two that wait for each other crawl where the cores are shared.
+    opened = {name: Context(one, 256, 4, threads=1) for name, one in models.items()}
+    yield opened
+    for one in opened.values():
+        one.close()
+
+
+def run(
+    lab: Lab, contexts: dict[str, Context], *, vocab: str = SPM, of: str = "greedy_tokenize",
+    text: bytes = TEXT, subject: str = "json-enum", mode: str = "mask-first", free: bool = False,
+    **plan: Any,
+) -> Run:  # fmt: skip
+    tokenizer = lab.tokenizer(vocab, of)
+    trace = None if free else with_end(lab.vocab(vocab).trace(text), tokenizer)
+    wanted = Plan(free=free, **plan)
+    grammar = case.load(subject).lark()
+    return decode.run(contexts[vocab], tokenizer, grammar, trace, wanted, MODES[mode])
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("vocab", [SPM, BPE])
+@pytest.mark.parametrize("agree", [False, True])
+def test_the_trace_is_committed_whatever_was_sampled(
+    lab: Lab, contexts: dict[str, Context], vocab: str, mode: str, agree: bool
+) -> None:
+    done = run(lab, contexts, vocab=vocab, mode=mode, agree=agree)
+    tokens = with_end(lab.vocab(vocab).trace(TEXT), lab.tokenizer(vocab, "greedy_tokenize"))
+    assert [t.tolist() for t in done.committed] == [tokens.tolist()]
+    assert (done.drops, done.errors, done.error, done.lost_at) == (0, 0, "", None)
+    assert int(done.steps["n_committed"].sum()) == len(tokens)
+    assert int(done.steps["n_refused"].sum()) == 0
+    if mode != "forced":
+        assert len(done.steps) == len(tokens)
+        assert np.array_equal(done.steps["n_batch"], np.ones(len(tokens)))
+
+
+def test_unconstrained_commits_the_same(lab: Lab, contexts: dict[str, Context]) -> None:
+    trace = lab.vocab(SPM).trace(TEXT)
+    done = decode.run(contexts[SPM], None, "", trace, Plan())
+    assert done.committed[0].tolist() == trace.tolist()
+    for name in ("mask_ns", "apply_ns", "n_constrained"):
+        assert int(done.steps[name].sum()) == 0
+    assert np.array_equal(done.sound, done.steps)
+
+
+def test_a_step_is_its_parts_and_a_little_more(lab: Lab, contexts: dict[str, Context]) -> None:
+    for mode in MODES:
+        steps = run(lab, contexts, mode=mode).steps
+        hidden = "mask" if mode == "overlap" else ""
+        parts = sum(steps[f"{n}_ns"].astype(np.int64) for n in decode.PARTS if n != hidden)
+        # Each clock is rounded to a nanosecond by itself.
+        assert (steps["wall_ns"].astype(np.int64) - parts >= -len(decode.PARTS)).all()
+        assert (steps["decode_ns"][steps["n_batch"] > 0] > 0).all()
+
+
+def test_forced_tokens_go_in_one_batch(lab: Lab, contexts: dict[str, Context]) -> None:
+    text = case.load("forced-literal").texts[0].data
+    plain = run(lab, contexts, vocab=BPE, text=text, subject="forced-literal")
+    forced = run(lab, contexts, vocab=BPE, text=text, subject="forced-literal", mode="forced")
+    assert forced.committed[0].tolist() == plain.committed[0].tolist()
+    assert len(forced.steps) < len(plain.steps)
+    n = int(forced.steps["n_forced"].sum())
+    assert n > 0
+    assert int(forced.steps["n_batch"].max()) > 1
+    # All of them are in the first step, and it counts though the grammar ends with it.
+    assert len(forced.sound) == len(forced.steps)
+    # Without a tokenize_fn nothing is forced: what the greedy path loses.
+    greedy = run(lab, contexts, vocab=SPM, text=text, subject="forced-literal", mode="forced")
+    assert int(greedy.steps["n_forced"].sum()) == 0
+
+
+@pytest.mark.parametrize("mode", ["sample-first", "validate-first"])
+def test_a_model_that_agrees_never_misses(
+    lab: Lab, contexts: dict[str, Context], mode: str
+) -> None:
+    # The end token after a grammar that has ended is not llguidance's to validate.
+    agreeing = run(lab, contexts, mode=mode, agree=True).sound
+    assert int(agreeing["n_missed"].sum()) == 0
+    masks = agreeing["mask_ns"] > 0
+    # llama.cpp looks the sampled token up in a whole mask; validating needs none.
+    assert bool(masks.all()) == (mode == "sample-first")
+    assert bool(masks.any()) == (mode == "sample-first")
+    random = run(lab, contexts, mode=mode)
+    assert int(random.steps["n_missed"].sum()) > 0
+
+
+@pytest.mark.parametrize("sequences", [1, 2, 4])
+@pytest.mark.parametrize("mode", ["mask-first", "overlap", "forced"])
+def test_sequences_go_in_one_batch(
+    lab: Lab, contexts: dict[str, Context], sequences: int, mode: str
+) -> None:
+    done = run(lab, contexts, vocab=BPE, mode=mode, sequences=sequences)
+    assert len(done.committed) == len(done.compile_ns) == sequences
+    assert len({tuple(t.tolist()) for t in done.committed}) == 1
+    assert int(done.steps["n_batch"][0]) >= sequences
+    assert (done.drops, done.errors) == (0, 0)
+
+
+def test_a_wrong_bridge_drops_the_grammar_and_says_so(
+    lab: Lab, contexts: dict[str, Context]
+) -> None:
+    text = case.load("forced-literal").texts[0].data
+    done = run(lab, contexts, of="baseline", text=text, subject="forced-literal")
+    assert done.drops == 1
+    assert done.errors >= 1
+    assert done.error
+    assert done.lost_at is not None
+    assert len(done.sound) <= done.lost_at < len(done.steps)
+    # The loop goes on all the same.
+    assert len(done.committed[0]) == len(done.steps)
+
+
+@pytest.mark.parametrize("selection", sampler.SELECTIONS)
+def test_what_is_sampled_freely_is_checked(
+    lab: Lab, contexts: dict[str, Context], selection: sampler.Selection
+) -> None:
+    done = run(lab, contexts, subject="forced-skeleton", free=True, selection=selection,
+               sequences=2, max_tokens=100)  # fmt: skip
+    vocab = lab.vocab(SPM)
+    for tokens in done.committed:
+        found = decode.check(
+            lab.engine, vocab, case.load("forced-skeleton"), _variant("greedy_tokenize"), tokens,
+            vocab.eos,
+        )  # fmt: skip
+        assert found == "complete"
+        assert tokens[-1] == vocab.eos
+
+
+def test_the_same_seed_draws_the_same(lab: Lab, contexts: dict[str, Context]) -> None:
+    a, b, c = (
+        run(lab, contexts, subject="forced-skeleton", free=True, selection="dist", seed=seed,
+            max_tokens=100)
+        for seed in (5, 5, 6)
+    )  # fmt: skip
+    assert a.committed[0].tolist() == b.committed[0].tolist()
+    assert a.committed[0].tolist() != c.committed[0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("text", "ended", "expected"),
+    [
+        (b'{"colour":"umber","count":7}', True, "complete"),
+        (b'{"colour":"umb', False, "unfinished"),
+        (b'{"colour":"umb', True, "wrong at byte 14"),
+        (b'{" colour', False, "wrong at byte 2"),
+    ],
+)
+def test_check_reads_real_bytes(lab: Lab, text: bytes, ended: bool, expected: str) -> None:
+    vocab = lab.vocab(SPM)
+    tokens = vocab.trace(text)
+    if ended:
+        tokens = np.append(tokens, np.uint32(vocab.eos))
+    found = decode.check(
+        lab.engine, vocab, case.load("json-enum"), _variant("baseline"), tokens, vocab.eos
+    )
+    assert found.startswith(expected)
+
+
+def _variant(name: str) -> Any:
+    from llgbench.variant import get
+
+    return get(name)
+
+
+def test_bad_plans_are_refused(lab: Lab, contexts: dict[str, Context]) -> None:
+    with pytest.raises(InputError, match="1 to 32"):
+        Plan(sequences=33)
+    with pytest.raises(InputError, match="--agree needs a trace"):
+        Plan(free=True, agree=True)
+    with pytest.raises(InputError, match="--context"):
+        run(lab, contexts, text=TEXT * 100, subject="json-any")
+    with pytest.raises(GrammarError):
+        decode.run(contexts[SPM], lab.tokenizer(SPM, "baseline"), "start: (",
+                   lab.vocab(SPM).trace(TEXT), Plan())  # fmt: skip
+
+
+def test_only_texts_of_the_language_are_decoded() -> None:
+    assert {t.name for t in decode.decodable(case.load("json-enum"))} == {
+        "ok", "ok-compact", "other-compact",
+    }  # fmt: skip
+    # Rejected by the stock lexer, and yet the text the fallback is there for.
+    assert decode.decodable(case.load("listed"))
+
+
+@pytest.fixture(scope="module")
+def recorded(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> tuple[Record, Path]:
+    folder = tmp_path_factory.mktemp("results")
+    request = decode_recording.Request(
+        ("json-enum",), (SPM,), ("token_to_piece", "greedy_tokenize"),
+        modes=("mask-first", "overlap"), sequences=(1, 2), plan=Plan(rounds=2), threads=1,
+    )  # fmt: skip
+    return decode_recording.record(request, folder), folder
+
+
+def test_a_run_is_a_record_beside_the_others(recorded: tuple[Record, Path]) -> None:
+    record, folder = recorded
+    assert record.path.parent == folder / "records" / "decode"
+    assert record.complete
+    assert record.provenance["decode"]["shape"] == "nano"
+    assert len(record.entries) == 2 * (1 + 2 * 2)
+    for entry in record.entries:
+        facts = entry.facts
+        assert facts["kind"] == "decode"
+        assert facts["model"]["label"] == "synthetic nano"
+        assert facts["model"]["device"] == {"kind": "cpu"}
+        assert len(entry.samples["wall"]) == 2 * len(facts["texts"])
+        if entry.configuration.variant == "greedy_tokenize":
+            assert decode.verdict(entry) == "right"
+        if entry.configuration.variant == "token_to_piece":
+            assert "drops the grammar in" in decode.verdict(entry)
+
+
+def test_the_summary_adds_up(recorded: tuple[Record, Path]) -> None:
+    for entry in recorded[0].entries:
+        summary = decode.summarize(entry)
+        if summary is None:
+            continue
+        assert sum(summary.parts.values()) == pytest.approx(summary.wall)
+        assert 0 <= summary.share < 1
+        assert 0 <= summary.overhead < 1
+        assert (summary.hidden_mask > 0) == (entry.facts["mode"] == "overlap")
+
+
+def test_the_report_has_a_section_and_a_picture(
+    recorded: tuple[Record, Path], tmp_path: Path
+) -> None:
+    record, folder = recorded
+    found = report_decode.latest(folder)
+    assert found is not None
+    assert found.path == record.path
+    text = report_decode.write(record, tmp_path)
+    assert "synthetic nano (random weights)" in text
+    assert f"]({report_decode.PICTURE})" in text
+    assert (tmp_path / report_decode.PICTURE).read_bytes().startswith(b"\x89PNG")
+    widths = {line.count("|") for line in text.splitlines() if line.startswith("|")}
+    assert len(widths) == 1
+    for row in report_decode.rows(record):
+        # A wrong mask's time makes no ratio.
+        right = row["variant"] == "greedy_tokenize"
+        assert (row["of unconstrained %"] is not None) == right
+
+
+def test_another_vocabs_model_is_refused_before_a_record_is_begun(
+    lab: Lab, models: dict[str, Model], tmp_path: Path
+) -> None:
+    request = decode_recording.Request(("json-enum",), (BPE,), model=models[SPM].path, threads=1)
+    with pytest.raises(ModelError, match="32000 tokens"):
+        decode_recording.record(request, tmp_path)
+    assert list(tmp_path.rglob("*.jsonl")) == []
+
+
+def test_the_commands_choices_are_the_packages() -> None:
+    assert set(command.MODES) == set(decode.MODES)
+    assert command.SELECTIONS == sampler.SELECTIONS
+    assert set(command.SHAPES) == set(model.SHAPES)
+
+
+def test_asv_parameters_are_strings_and_cheap() -> None:
+    found = decode_suite.parameters()
+    assert len(set(found)) == len(found)
+    assert all(len(text.split(" | ")) == 3 for text in found)
+    asked = [
+        f"{vocab} | {variant} | {mode}"
+        for request in decode_suite.requests()
+        for vocab in request.vocabs
+        for variant in request.variants
+        for mode in request.modes
+    ]
+    assert sorted(asked) == sorted(found)
+
+
+def test_asv_times_both_passes() -> None:
+    for parameter in decode_suite.apply_parameters():
+        assert min(decode_suite.apply(parameter, rounds=2)) > 0
+
+
+def test_asv_says_why_there_is_no_value(recorded: tuple[Record, Path]) -> None:
+    values: decode_suite.Values = {}
+    for entry in recorded[0].entries:
+        values |= decode_suite._values(entry)
+    right = f"{SPM} | greedy_tokenize | mask-first"
+    assert decode_suite.look_up(values, right, "step") > 0
+    with pytest.raises(NotImplementedError, match="drops the grammar"):
+        decode_suite.require(values, f"{SPM} | token_to_piece | mask-first")
+    with pytest.raises(NotImplementedError, match="not measured"):
+        decode_suite.require(values, "none")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "none.gguf"], "no such model"),
+        (["--vocab", "lama-spm"], "did you mean llama-spm"),
+        (["--case", "json-enun"], "did you mean json-enum"),
+        (["--variant", "base"], "unknown variant"),
+        (["--mode", "none"], "--mode"),
+        (["--sequences", "33"], "--sequences"),
+        (["--vocab", SPM, "--context", "5", "--threads", "1"], "--context"),
+        (["--free", "--agree"], "--agree"),
+        (["--device", "cuda", "--vocab", SPM], "--device cuda"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_status_2(
+    lab: Lab, arguments: list[str], message: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    from llama_cpp import llama_cpp as c
+
+    from llgbench import cli
+
+    if "cuda" in arguments and c.llama_supports_gpu_offload():
+        pytest.skip("this llama.cpp has GPU offload")
+    monkeypatch.setattr(sys, "argv", ["llgbench", "decode", "--results", str(tmp_path), *arguments])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 2
+    lines = capfd.readouterr().err.strip().splitlines()
+    assert len(lines) == 1
+    assert message in lines[0]
+    assert list(tmp_path.rglob("*.jsonl")) == []
+
+
+def test_the_command_prints_a_table_and_json(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from llgbench import cli
+
+    arguments = ["decode", "--vocab", SPM, "--case", "json-enum", "--variant", "greedy_tokenize"]
+    arguments += ["--rounds", "1", "--threads", "1", "--results", str(tmp_path), "--json"]
+    monkeypatch.setattr(sys, "argv", ["llgbench", *arguments])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 0
+    found = json.loads(capfd.readouterr().out)
+    assert [e["variant"] for e in found["entries"]] == ["unconstrained", "greedy_tokenize"]
+    assert found["entries"][1]["verdict"] == "right"

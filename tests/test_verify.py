@@ -1,0 +1,70 @@
+"""Section 8 of the first document, with a synthetic model: what each variant lets it write."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import Lab
+
+from llgbench import case, verify
+from llgbench.errors import UnknownNameError
+from llgbench.verify import Verification
+
+THREE = ("baseline", "token_to_piece", "greedy_tokenize")
+
+
+@pytest.fixture(scope="module")
+def found(lab: Lab) -> dict[tuple[str, str], Verification]:
+    listed = verify.verify(("llama-spm", "llama-bpe"), THREE)
+    return {(v.vocab, v.variant): v for v in listed}
+
+
+def test_the_baseline_fails_on_spm_and_drops_the_grammar(
+    found: dict[tuple[str, str], Verification],
+) -> None:
+    baseline = found["llama-spm", "baseline"]
+    assert (baseline.passed, baseline.cases) == (0, 3)
+    assert baseline.dropped > 0
+    assert baseline.errors > 0
+    assert baseline.greedy is False
+    assert not baseline.right
+    assert baseline.expected
+
+
+def test_exact_bytes_alone_do_not_help_on_spm(
+    found: dict[tuple[str, str], Verification],
+) -> None:
+    assert found["llama-spm", "token_to_piece"].passed == 0
+
+
+def test_greedy_tokenize_is_right_on_spm(found: dict[tuple[str, str], Verification]) -> None:
+    greedy = found["llama-spm", "greedy_tokenize"]
+    assert (greedy.passed, greedy.errors, greedy.dropped) == (3, 0, 0)
+    assert greedy.greedy is True
+    assert greedy.right
+
+
+@pytest.mark.parametrize("variant", THREE)
+def test_bpe_is_right_throughout(found: dict[tuple[str, str], Verification], variant: str) -> None:
+    bpe = found["llama-bpe", variant]
+    assert (bpe.passed, bpe.errors, bpe.dropped, bpe.greedy) == (3, 0, 0, False)
+
+
+def test_what_cannot_run_says_why(lab: Lab) -> None:
+    (fallback,) = verify.verify(("llama-spm",), ("greedy_lexeme_fallback",))
+    if fallback.unavailable is not None:
+        assert "greedy lexeme fallback" in fallback.unavailable
+    else:
+        assert fallback.right
+    (bert,) = verify.verify(("bert-bge",), ("greedy_tokenize",))
+    assert "no end token" in (bert.unavailable or "")
+
+
+def test_an_unknown_variant_is_refused() -> None:
+    with pytest.raises(UnknownNameError):
+        list(verify.verify(("llama-spm",), ("gready",)))
+
+
+def test_only_a_schemas_white_space_is_tightened() -> None:
+    literal = case.load("forced-literal")
+    assert verify._tight(literal) is literal
+    assert '"whitespace_flexible": false' in verify._tight(case.load("json-enum")).source
