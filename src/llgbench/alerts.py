@@ -258,3 +258,12 @@ def split(alerts: Iterable[Alert], decisions: Mapping[str, Any]) -> tuple[list[A
     for alert in alerts:
         (known if alert.key in decisions else new).append(alert)
     return new, known
+
+
+def marks(results: Path) -> list[str]:
+    """Return a line for every alert of a folder of results, for reports; accepted ones say why."""
+    decisions = accepted(results / ACCEPTED)
+    found = [*from_asv(results), *from_records(results / "records")]
+    new, known = split(found, decisions)
+    lines = [f"**{alert}**" for alert in new]
+    return lines + [f"{alert}; accepted: {decisions[alert.key]['reason']}" for alert in known]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from llgbench import plots
+from llgbench import alerts, plots
 from llgbench.asv_results import AsvValue, read_asv
 from llgbench.configuration import QUICK_VOCABS, grid
 from llgbench.errors import InputError, RecordError
@@ -61,7 +61,7 @@ def write(records: Sequence[Record], folder: Path) -> Path:
         pictures = plots.pictures(records, folder)
         # Links are relative, so that the folder can be moved.
         links = {key: Path(picture.name) for key, picture in pictures.items()}
-        text = markdown(records, asv=read_asv(folder), pictures=links)
+        text = markdown(records, asv=read_asv(folder), pictures=links, marks=alerts.marks(folder))
         part = path.with_suffix(".part")
         part.write_text(text, encoding="utf-8")
         part.replace(path)
@@ -75,6 +75,7 @@ def markdown(
     *,
     asv: Sequence[AsvValue] = (),
     pictures: Mapping[str, Path] | None = None,
+    marks: Sequence[str] = (),
 ) -> str:
     """Return records as a Markdown section, to be pasted whole.
 
@@ -84,6 +85,7 @@ def markdown(
         records: as read.
         asv: from read_asv.
         pictures: by the names that plots.pictures gives them, as they are to be linked.
+        marks: what has become slower over commits, one line each.
 
     Raises:
         InputError: no record is given.
@@ -91,6 +93,8 @@ def markdown(
     """
     _need_records(records)
     lines = ["## Latency of constrained decoding", ""]
+    if marks:
+        lines += ["### Alerts", "", *(f"- {_escape(mark)}" for mark in marks), ""]
     for index, record in enumerate(records):
         lines += _record_section(record, index, pictures or {}, len(records) > 1)
     found = asv_tables(asv)
