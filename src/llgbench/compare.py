@@ -181,7 +181,7 @@ def run(
         base_spec: BASE as given.
         head_spec: HEAD as given; None compares the base with a copy of itself.
         plan: how.
-        folder: where the files go; a new folder under results/compare/ where None.
+        folder: where the files go; a new folder under comparisons/ where None.
         count: let instructions decide; the clock gets what is left of the budget.
         say: called with lines of progress.
 
@@ -235,7 +235,7 @@ def _write(found: Comparison, where: Path) -> None:
 
 def _new_folder() -> Path:
     stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%S}"
-    folder = paths.root() / "results" / "compare" / stamp
+    folder = paths.root() / "comparisons" / stamp
     number = 1
     while folder.exists():
         number += 1
