@@ -25,6 +25,13 @@ from llgbench.records import Entry, Record
 # A step below this is not reported, however sure it is.
 THRESHOLD = 0.05
 
+# An alert less sure than this is none.
+MIN_CONFIDENCE = 0.95
+
+# The spread of a level of one commit, relative: nothing but the machine's load moved single
+# measurements by so much on a busy machine of two cores.
+UNKNOWN_SPREAD = 0.3
+
 # Beside results/, which it decides about.
 ACCEPTED = "alerts.json"
 
@@ -103,7 +110,7 @@ def from_asv(results: Path, threshold: float = THRESHOLD) -> list[Alert]:
                     ),
                 )
             )  # fmt: skip
-    return found
+    return [alert for alert in found if alert.confidence >= MIN_CONFIDENCE]
 
 
 Span = tuple[int, int]
@@ -123,10 +130,10 @@ def _confidence(before: Sequence[float], after: Sequence[float]) -> float:
     """Return how sure a step is, from the distance of its levels in their own spreads.
 
     Where a level has one point its spread is not known: the other's is taken, and where neither
-    has two, a twentieth of the value, which is what a shared machine commonly shows.
+    has two, UNKNOWN_SPREAD of the value.
     """
     spreads = [float(np.std(x, ddof=1)) for x in (before, after) if len(x) > 1]
-    spread = float(np.mean(spreads)) if spreads else 0.05 * float(np.mean(before))
+    spread = float(np.mean(spreads)) if spreads else UNKNOWN_SPREAD * float(np.mean(before))
     error = spread * math.sqrt(1 / len(before) + 1 / len(after))
     distance = float(np.mean(after)) - float(np.mean(before))
     if error == 0:
