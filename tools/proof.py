@@ -71,8 +71,8 @@ def work_for(base: str, head: str, share: float, out: Path) -> int:
     if "rows" not in found:
         raise SystemExit(found["error"])
     row = next(r for r in found["rows"] if r["metric"] == "TBM mean")
-    # The planted loop is two instructions a round.
-    return round(row["base"] * share / 2)
+    # The planted loop is three instructions a round.
+    return round(row["base"] * share / 3)
 
 
 def main() -> None:

@@ -69,16 +69,18 @@ def estimate(
         threshold: the smallest relative change of interest, such as 0.02.
         random: draws the resamples.
         level: of the interval.
-        resamples: how many are drawn; with 0 the interval is Student's, which two numbers carry.
+        resamples: how many are drawn; with 0 nothing is trimmed and the interval
+            is Student's, which two numbers carry.
     """
     logs = np.log(np.asarray(ratios, float))
     n = len(logs)
     if n < 2:
         raise ValueError("an interval needs two processes at least")
     spread = float(logs.std(ddof=1))
-    means, errors = _trimmed(logs[None, :])
+    trim = TRIM if resamples else 0.0
+    means, errors = _trimmed(logs[None, :], trim)
     mean, error = float(means[0]), float(errors[0])
-    freedom = n - 2 * int(TRIM * n) - 1
+    freedom = n - 2 * int(trim * n) - 1
     up, down = math.log1p(threshold), math.log1p(-threshold)
     if error < 1e-12:  # counts may repeat to the last instruction
         outside = mean > up or mean < down
@@ -86,7 +88,7 @@ def estimate(
         return Estimate(ratio, ratio, ratio, 0.0 if outside else 1.0, 0.0, n)
     if resamples:
         draws = logs[random.integers(0, n, (resamples, n))]
-        means, errors = _trimmed(draws)
+        means, errors = _trimmed(draws, trim)
         # A draw of one process many times has no error to be measured in.
         usable = errors > 0.1 * error
         reach = float(np.quantile(np.abs(means[usable] - mean) / errors[usable], level))
@@ -105,10 +107,10 @@ def estimate(
     )
 
 
-def _trimmed(draws: Floats) -> tuple[Floats, Floats]:
+def _trimmed(draws: Floats, trim: float) -> tuple[Floats, Floats]:
     """Return the trimmed mean of each row and its standard error (Yuen's, winsorized)."""
     n = draws.shape[1]
-    cut = int(TRIM * n)
+    cut = int(trim * n)
     ordered = np.sort(draws, axis=1)
     kept = ordered[:, cut : n - cut]
     winsorized = np.clip(ordered, kept[:, :1], kept[:, -1:])
