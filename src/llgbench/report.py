@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from llgbench import alerts, plots
+from llgbench import alerts, plots, report_decode
 from llgbench.asv_results import AsvValue, read_asv
 from llgbench.configuration import QUICK_VOCABS, grid
 from llgbench.errors import InputError, RecordError
@@ -47,7 +47,9 @@ def tables(records: Sequence[Record], asv: Sequence[AsvValue] = ()) -> list[dict
 
 
 def write(records: Sequence[Record], folder: Path) -> Path:
-    """Write report.md and its pictures into a folder, with the ASV results that lie there.
+    """Write report.md and its pictures into a folder, with what lies there beside the records.
+
+    That is the ASV results and the newest decode record.
 
     Raises:
         InputError: no record is given.
@@ -62,6 +64,9 @@ def write(records: Sequence[Record], folder: Path) -> Path:
         # Links are relative, so that the folder can be moved.
         links = {key: Path(picture.name) for key, picture in pictures.items()}
         text = markdown(records, asv=read_asv(folder), pictures=links, marks=alerts.marks(folder))
+        decoded = report_decode.latest(folder)
+        if decoded is not None:
+            text += "\n" + report_decode.write(decoded, folder)
         part = path.with_suffix(".part")
         part.write_text(text, encoding="utf-8")
         part.replace(path)
