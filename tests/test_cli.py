@@ -155,7 +155,7 @@ def test_bad_files(tmp_path: Path) -> None:
 
 def test_ctrl_c_keeps_what_was_measured_and_the_next_run_goes_on(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "llgbench.cli", "run", "--vocab", "llama-spm",
-               "--case", "listed", "--case", "checkpoint@1024", "--rounds", "3",
+               "--case", "listed", "--case", "github-workflow", "--rounds", "30",
                "--variant", "greedy_tokenize", "--results", str(tmp_path)]  # fmt: skip
     root = Path(__file__).resolve().parents[1]
     process = subprocess.Popen(
