@@ -11,6 +11,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from test_fallback import built
 
 from llgbench import engine_build, paths
 from llgbench.errors import EngineError, UnavailableError, UnknownNameError
@@ -205,16 +206,11 @@ def test_a_build_is_laid_out_and_installed(checkout: Path, tools: Path) -> None:
 
 @pytest.mark.parametrize("flavour", engine_build.FLAVOURS)
 def test_engines_have_the_c_api_and_more(flavour: str) -> None:
-    lack = engine_build.missing()
-    if lack is not None and engine_build.cached(flavour) is None:
-        pytest.skip(lack)
-    from llgbench import engine
-
-    built = engine.load(engine_build.build(flavour))
-    assert built.release == "1.9.1"
-    assert built.symbol("llg_par_compute_mask") is not None
+    found = built(flavour)
+    assert found.release == "1.9.1"
+    assert found.symbol("llg_par_compute_mask") is not None
     for name in ("step_stats", "drop_mask_cache", "num_captures", "capture"):
-        assert built.symbol(f"llgx_matcher_{name}") is not None
+        assert found.symbol(f"llgx_matcher_{name}") is not None
     has_fallback = flavour == "fallback"
-    assert (built.symbol("llgx_matcher_fallback_stats") is not None) is has_fallback
-    assert built.fallback_option == ("greedy_lexeme_fallback" if has_fallback else None)
+    assert (found.symbol("llgx_matcher_fallback_stats") is not None) is has_fallback
+    assert found.fallback_option == ("greedy_lexeme_fallback" if has_fallback else None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from llgbench._native import ffi
 from reference import EMPTY, Grammar, Regex, State, Terminal, cat, either, one_of, star, times
 
-from llgbench import bridge, case, engine_build, variant, vocab
+from llgbench import bridge, case, engine_build, paths, variant, vocab
 from llgbench import engine as engines
 from llgbench.engine import Engine, Matcher, Tokenizer
 from llgbench.errors import GrammarError
@@ -29,11 +30,20 @@ NESTED = (
 )
 
 
+# Where engines are kept between sessions, unlike all else that tests cache: building takes minutes.
+CACHE = os.environ.get(paths.CACHE_VARIABLE)
+
+
 def built(flavour: str) -> Engine:
-    lack = engine_build.missing()
-    if lack is not None and engine_build.cached(flavour) is None:
-        pytest.skip(lack)
-    return engines.load(engine_build.build(flavour))
+    with pytest.MonkeyPatch.context() as patch:
+        if CACHE is None:
+            patch.delenv(paths.CACHE_VARIABLE, raising=False)
+        else:
+            patch.setenv(paths.CACHE_VARIABLE, CACHE)
+        lack = engine_build.missing()
+        if lack is not None and engine_build.cached(flavour) is None:
+            pytest.skip(lack)
+        return engines.load(engine_build.build(flavour))
 
 
 @pytest.fixture(scope="session")
