@@ -36,7 +36,9 @@ def print_table(rows: Sequence[Row], *, title: str = "", as_json: bool = False) 
     if as_json:
         print_json([dict(row) for row in rows])
         return
-    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
+    if title:
+        print(title)  # a table's own title is folded to the table's width
+    table = Table(box=None, pad_edge=False)
     columns = list(rows[0]) if rows else []
     for name in columns:
         numeric = all(_is_number(row.get(name)) for row in rows)
