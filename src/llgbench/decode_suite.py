@@ -123,7 +123,6 @@ def require(found: Values, parameter: str) -> None:
     """Raise NotImplementedError, ASV's n/a, with the reason where a parameter has no values."""
     metrics = found.get(parameter, "it was not measured")
     if isinstance(metrics, str):
-        print(f"n/a: {parameter}: {metrics}")
         raise NotImplementedError(metrics)
 
 

@@ -98,7 +98,6 @@ def require(found: Values, configuration: str) -> None:
     """Raise NotImplementedError with the reason where a configuration did not run."""
     reason = found[configuration]
     if isinstance(reason, str):
-        print(f"n/a: {configuration}: {reason}")
         raise NotImplementedError(reason)
 
 
@@ -204,7 +203,6 @@ def require_available(configuration: str) -> None:
         runner.engine_for(wanted)
         runner.Workbench(wanted.vocab).close()
     except UnavailableError as error:
-        print(f"n/a: {configuration}: {error}")
         raise NotImplementedError(str(error)) from None
 
 
