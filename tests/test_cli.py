@@ -159,7 +159,13 @@ def test_ctrl_c_keeps_what_was_measured_and_the_next_run_goes_on(tmp_path: Path)
                "--variant", "greedy_tokenize", "--results", str(tmp_path)]  # fmt: skip
     root = Path(__file__).resolve().parents[1]
     process = subprocess.Popen(
-        command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, cwd=root
+        command,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        cwd=root,
+        # A shell's background job ignores SIGINT, and its children with it: a terminal's does not.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
