@@ -12,7 +12,7 @@ from llgbench.case import Case
 from llgbench.checks import Probes, Verdict
 from llgbench.configuration import Configuration
 from llgbench.errors import GrammarError, UnavailableError
-from llgbench.runner import Workbench, engine_for, prepare, traces_of
+from llgbench.runner import Workbench, engine_for, judge, prepare, traces_of
 from llgbench.variant import VARIANTS, get
 from llgbench.vocab import catalogue
 
@@ -185,10 +185,7 @@ def _check_masks(subject: Case, bench: Workbench, variants: Sequence[str], found
         configuration = Configuration(subject.name, bench.vocab.name, name)
         try:
             item = prepare(configuration, subject, bench)
-            verdict = checks.judge(
-                item.tokenizer, item.reference, item.variant, subject, item.grammar, traces,
-                bench.vocab,
-            )  # fmt: skip
+            verdict = judge(item, subject, traces, bench)
         except UnavailableError:
             continue
         except GrammarError as error:

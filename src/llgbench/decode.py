@@ -25,7 +25,7 @@ from llgbench.errors import GrammarError, InputError, ModelError, UnavailableErr
 from llgbench.model import Context
 from llgbench.records import Arrays, Entry
 from llgbench.replay import with_end
-from llgbench.runner import Ready, Workbench, prepare
+from llgbench.runner import Ready, Workbench, judge, prepare, traces_of
 from llgbench.sampler import Chain, GrammarSampler, Selection, decoder
 from llgbench.variant import Variant
 from llgbench.vocab import Vocab
@@ -347,10 +347,7 @@ def _measure_case(
     for c in group:
         try:
             ready = prepare(c, case, bench)
-            verdict = checks.judge(
-                ready.tokenizer, ready.reference, ready.variant, case, ready.grammar,
-                [bench.vocab.trace(text.data) for text in case.texts], bench.vocab,
-            ).to_json()  # fmt: skip
+            verdict = judge(ready, case, traces_of(case, bench.vocab), bench).to_json()
         except UnavailableError as error:
             yield Entry(c, unavailable=str(error))
         except GrammarError as error:

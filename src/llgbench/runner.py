@@ -130,6 +130,19 @@ def prepare(configuration: Configuration, subject: Case, bench: Workbench) -> Re
     return Ready(configuration, variant, engine, tokenizer, reference, grammar)
 
 
+def judge(
+    item: Ready, subject: Case, traces: Sequence[TokenArray], bench: Workbench
+) -> checks.Verdict:
+    """Judge every text of a prepared configuration's case.
+
+    Raises:
+        GrammarError: the grammar does not compile.
+    """
+    return checks.judge(
+        item.tokenizer, item.reference, item.variant, subject, item.grammar, traces, bench.vocab
+    )
+
+
 def traces_of(subject: Case, vocab: Vocab) -> list[TokenArray]:
     """Return the texts of a case as tokens of a vocab, without an end token.
 
@@ -192,10 +205,7 @@ def _run_group(
     for configuration in group:
         try:
             item = prepare(configuration, subject, bench)
-            verdicts[str(configuration)] = checks.judge(
-                item.tokenizer, item.reference, item.variant, subject, item.grammar, traces,
-                bench.vocab,
-            )  # fmt: skip
+            verdicts[str(configuration)] = judge(item, subject, traces, bench)
         except UnavailableError as error:
             yield _not_available(configuration, subject, str(error))
         except GrammarError as error:
