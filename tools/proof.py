@@ -2,7 +2,7 @@
 
     python tools/proof.py aa --trials 100 --budget 60      no difference: how many false verdicts?
     python tools/proof.py clock --trials 20 --budget 300   5% slower masks: found by the clock?
-    python tools/proof.py count --trials 10                1% more instructions: found by --count?
+    python tools/proof.py count --trials 10 --budget 1     1% more instructions: found by --count?
     python tools/proof.py spike --trials 10 --budget 300   a spike in 1 of 500 steps: found?
 
 Each trial prints a line of JSON and is appended to --output, so that trials of several sittings
@@ -22,16 +22,17 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-CASES = ("json-tool-call", "json-nested", "github-workflow")
 
-# How the planted engine is set for each proof; the cases of each.
+# How the planted engine is set for each proof; the cases of each, those of the quick profile where
+# none are given. "add" is by how much the mean TBM grows, counted in instructions. A spike that
+# moves the mean by less than 1% is at most five mean steps long; it stands out where no step of the
+# engine's own is, and arithmetic's dearest is twice its mean.
 PROOFS: dict[str, dict[str, Any]] = {
-    "aa": {"planted": None, "cases": CASES, "vocab": "llama-spm"},
-    "clock": {"planted": {"PLANTED_SCALE": "5"}, "cases": CASES},
-    "count": {"planted": {"PLANTED_SHARE": "1"}, "cases": ("json-tool-call",), "add": 0.01,
-              "vocab": "llama-spm"},
-    "spike": {"planted": {"PLANTED_SHARE": "500", "PLANTED_WORK": "2000000"},
-              "cases": ("github-workflow",)},
+    "aa": {"planted": None},
+    "clock": {"planted": {"PLANTED_SCALE": "5"}, "vocab": "llama-bpe",
+              "cases": ("json-tool-call", "json-nested", "github-workflow")},
+    "count": {"planted": {"PLANTED_SHARE": "1"}, "cases": ("json-tool-call",), "add": 0.01},
+    "spike": {"planted": {"PLANTED_SHARE": "500"}, "cases": ("arithmetic",), "add": 0.008},
 }  # fmt: skip
 
 
@@ -47,15 +48,15 @@ def planted(base: Path, folder: Path) -> Path:
 
 
 def compare(base: str, head: str | None, proof: str, budget: float, extra: dict[str, str],
-            out: Path) -> dict[str, Any]:  # fmt: skip
+            out: Path, *, count: bool) -> dict[str, Any]:  # fmt: skip
     """Run one comparison as a user would; return its JSON with its exit status."""
     command = [sys.executable, "-m", "llgbench.cli", "compare", base]
     command += [head] if head is not None else ["--self"]
-    for case in PROOFS[proof]["cases"]:
+    for case in PROOFS[proof].get("cases", ()):
         command += ["--case", case]
-    command += ["--vocab", PROOFS[proof].get("vocab", "llama-bpe")]
+    command += ["--vocab", PROOFS[proof].get("vocab", "llama-spm")]
     command += ["--budget", str(budget), "--output", str(out), "--json"]
-    if proof == "count":
+    if count:
         command += ["--count"]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, env={**os.environ, **extra}
@@ -65,14 +66,15 @@ def compare(base: str, head: str | None, proof: str, budget: float, extra: dict[
     return {**json.loads(done.stdout), "status": done.returncode}
 
 
-def work_for(base: str, head: str, share: float, out: Path) -> int:
-    """Return how much work a mask adds ``share`` to the mean TBM, in instructions (one count)."""
-    found = compare(base, head, "count", 5, {"PLANTED_WORK": "0"}, out)
+def work_for(base: str, head: str, proof: str, out: Path) -> int:
+    """Return the rounds of a plant that add the proof's share to the mean TBM (one count)."""
+    setting = PROOFS[proof]
+    found = compare(base, head, proof, 1, {"PLANTED_WORK": "0"}, out, count=True)
     if "rows" not in found:
         raise SystemExit(found["error"])
     row = next(r for r in found["rows"] if r["metric"] == "TBM mean")
     # The planted loop is three instructions a round.
-    return round(row["base"] * share / 3)
+    return round(row["base"] * setting["add"] * int(setting["planted"]["PLANTED_SHARE"]) / 3)
 
 
 def main() -> None:
@@ -99,9 +101,12 @@ def main() -> None:
         if setting["planted"] is not None:
             head = str(planted(registry.get(given.base).path, folder))
         if "add" in setting and head is not None:
-            extra["PLANTED_WORK"] = str(work_for(given.base, head, setting["add"], folder / "out"))
+            extra["PLANTED_WORK"] = str(work_for(given.base, head, given.proof, folder / "out"))
         for number in range(given.trials):
-            found = compare(given.base, head, given.proof, given.budget, extra, folder / "out")
+            found = compare(
+                given.base, head, given.proof, given.budget, extra, folder / "out",
+                count=given.proof == "count",
+            )  # fmt: skip
             rows = [
                 {k: r[k] for k in ("case", "metric", "verdict")} | {
                     k: round(r["estimate"][k], 5) for k in ("ratio", "low", "high")

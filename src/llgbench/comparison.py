@@ -25,7 +25,7 @@ ALL = "all cases"
 Unit = Literal["ns", "instructions"]
 
 # What one process measures for, beside its set-up; small budgets get shorter processes.
-PROCESS_SECONDS = 15.0
+PROCESS_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
