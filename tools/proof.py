@@ -2,7 +2,7 @@
 
     python tools/proof.py aa --trials 100 --budget 60      no difference: how many false verdicts?
     python tools/proof.py clock --trials 20 --budget 300   5% slower masks: found by the clock?
-    python tools/proof.py count --trials 10 --budget 1     1% more instructions: found by --count?
+    python tools/proof.py count --trials 10 --budget 5     1% more instructions: found by --count?
     python tools/proof.py spike --trials 10 --budget 300   a spike in 1 of 500 steps: found?
 
 Each trial prints a line of JSON and is appended to --output, so that trials of several sittings
@@ -69,7 +69,7 @@ def compare(base: str, head: str | None, proof: str, budget: float, extra: dict[
 def work_for(base: str, head: str, proof: str, out: Path) -> int:
     """Return the rounds of a plant that add the proof's share to the mean TBM (one count)."""
     setting = PROOFS[proof]
-    found = compare(base, head, proof, 1, {"PLANTED_WORK": "0"}, out, count=True)
+    found = compare(base, head, proof, 5, {"PLANTED_WORK": "0"}, out, count=True)
     if "rows" not in found:
         raise SystemExit(found["error"])
     row = next(r for r in found["rows"] if r["metric"] == "TBM mean")
