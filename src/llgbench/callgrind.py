@@ -1,8 +1,8 @@
 """A worker under callgrind: instructions instead of time, call by call.
 
 The worker's C code switches collection on inside llguidance's calls alone and asks for a dump after
-each (csrc/count.c). What is apt to differ between two engines that run the same code is taken out by
-a preloaded library: the hash seeds (csrc/seed.c), and what the allocator costs (csrc/steady.c).
+each (csrc/count.c). What differs between two engines that run the same code is taken out by a
+preloaded library: the hash seeds (csrc/seed.c), and what the allocator costs (csrc/steady.c).
 """
 
 from __future__ import annotations
@@ -135,10 +135,10 @@ def _preload() -> Path | None:
     # Workers start beside each other: each writes a file of its own, and either may win.
     part = library.with_suffix(f".{os.getpid()}-{threading.get_ident()}.part")
     # -fno-builtin: else calloc's malloc and memset become the calloc they are in.
+    how = ["-O2", "-fno-builtin", "-shared", "-fPIC"]
     built = subprocess.run(
-        [compiler, "-O2", "-fno-builtin", "-shared", "-fPIC", "-o", str(part), *map(str, _PRELOADED)],
-        capture_output=True, check=False,
-    )  # fmt: skip
+        [compiler, *how, "-o", str(part), *map(str, _PRELOADED)], capture_output=True, check=False
+    )
     if built.returncode != 0:
         return None
     part.replace(library)
