@@ -10,7 +10,7 @@ import pytest
 from llgbench import case, counters, engine_build, fallback_memory, heap, overhead
 from llgbench.errors import UnavailableError
 from llgbench.fallback_states import STRATEGIES, matchers_of, threshold
-from llgbench.pending import STATES
+from llgbench.pending import STATES, Reading
 from llgbench.replay import replay
 from llgbench.runner import Workbench
 from llgbench.variant import REFERENCE_FALLBACK, get
@@ -83,27 +83,33 @@ def test_only_the_grammar_with_both_readings_has_a_boundary_pending() -> None:
                     reading: counters.fallback_work(matcher)
                     for reading, matcher in matchers_of(state, engine, bench, stack).items()
                 }
-            both, longer = work["both"], work["longer"]
-            assert both is not None
-            assert longer is not None
             # Once more than 64 bytes are between, the other reading is kept in step.
-            assert both["reread_bytes"] + both["synced_bytes"] > 0, state.name
-            assert not any(longer.values()), state.name
+            read = {
+                reading: of["reread_bytes"] + of["synced_bytes"]
+                for reading, of in work.items()
+                if of is not None
+            }
+            # In an f-string a token of the mask itself can open a boundary and close it: `{{{x`.
+            few = 1 if state.name == "fstring" else 0
+            assert read["longer"] <= few < read["both"], state.name
 
 
 @built
 def test_a_pending_mask_holds_what_either_reading_allows() -> None:
     _, engine = overhead.engines()
+    seen: dict[str, dict[Reading, set[int]]] = {}
     with Workbench("llama-spm") as bench:
         for state in STATES:
+            allowed: dict[Reading, set[int]] = {}
             with ExitStack() as stack:
-                allowed = {}
                 for reading, matcher in matchers_of(state, engine, bench, stack).items():
                     tokens = matcher.allowed()
                     assert tokens is not None
                     allowed[reading] = set(tokens.tolist())
             assert allowed["longer"] | allowed["other"] <= allowed["both"], state.name
-            assert allowed["longer"] != allowed["both"], state.name
+            seen[state.name] = allowed
+    assert seen["listed"]["longer"] < seen["listed"]["both"]
+    assert seen["fstring"]["other"] < seen["fstring"]["both"]
 
 
 @built
@@ -130,9 +136,9 @@ def test_the_heap_in_use_grows_by_what_is_allocated_and_shrinks_again() -> None:
 def test_a_pending_boundary_holds_as_much_memory_whatever_its_length() -> None:
     _, engine = overhead.engines()
     short, long = fallback_memory.measure(engine, (256, 4096))
-    assert long.off > 4 * short.off  # the stack: an entry a byte, with the option or without
-    assert 0 < short.beyond
-    assert long.beyond < 1.2 * short.beyond + 1024
+    assert long.off > 4 * short.off  # the stack, with the option or without
+    assert short.beyond > 0
+    assert abs(long.beyond - short.beyond) < 4096
 
 
 # ---- work counters by step ----

@@ -12,6 +12,7 @@ import pytest
 
 from llgbench import callgrind, engine_build, overhead, overhead_counting, overhead_summary, suite
 from llgbench.errors import CompareError, RecordError, UnavailableError
+from llgbench.fallback_states import points
 from llgbench.overhead_worker import Job
 from llgbench.runner import Workbench
 
@@ -49,13 +50,13 @@ def test_a_side_against_itself_differs_by_less_than_a_thousandth(tmp_path: Path)
 @built
 @counts
 def test_the_curve_counts_every_step_and_shadow_does_not_grow() -> None:
-    points = {(p.n, p.strategy): p for p in overhead_counting.curve((128, 512))}
-    assert len(points) == 4
-    short, long = points[128, "shadow"], points[512, "shadow"]
+    found = {(p.n, p.strategy): p for p in overhead_counting.curve((128, 512))}
+    assert len(found) == 4
+    short, long = found[128, "shadow"], found[512, "shadow"]
     assert (short.steps, long.steps) == (66, 258)  # two bytes a token, and the end token
     assert 0 < short.median <= short.dearest
     assert long.dearest < 1.05 * short.dearest
-    assert points[512, "replay"].median > 1.2 * points[128, "replay"].median
+    assert found[512, "replay"].median > 1.2 * found[128, "replay"].median
 
 
 @built
@@ -64,8 +65,8 @@ def test_work_grows_with_n_by_replay_alone() -> None:
     with Workbench("llama-spm") as bench:
         work = {
             (n, strategy): overhead_counting.work(n, strategy, engine, bench)
-            for n, strategy in ((256, "shadow"), (1024, "shadow"), (256, "replay"), (1024, "replay"))
-        }  # fmt: skip
+            for n, strategy in points((256, 1024))
+        }
     assert work[256, "shadow"] == work[1024, "shadow"]
     assert work[256, "shadow"]["reread_bytes"] <= 2 * 64 + 16
     assert work[1024, "replay"]["reread_bytes"] > 3 * work[256, "replay"]["reread_bytes"]
@@ -106,7 +107,7 @@ FOUND: dict[str, list[dict[str, Any]]] = {
         {"n": 256, "strategy": "replay", "dearest": 9000},
         {"n": 16384, "strategy": "shadow", "dearest": 1300},
     ],
-    "memory": [{"n": 256, "beyond": 4016}, {"n": 16384, "beyond": 4016}],
+    "memory": [{"n": 256, "beyond": 4016}, {"n": 16384, "beyond": 4016 + (16384 - 256) // 2}],
 }
 
 
@@ -120,14 +121,17 @@ def test_the_summary_holds_the_worst_against_its_limit() -> None:
     assert (rows[f"{pending}time"]["at"], rows[f"{pending}time"]["met"]) == ("x", False)
     counted = rows[f"{pending}instructions"]
     assert (counted["at"], counted["measured"]) == ("y", 1.7)
-    dearest = rows["dearest step of a checkpoint, instructions, n = 16384 / 256"]
+    dearest = rows["dearest step of a checkpoint, n = 16384 / 256, instructions"]
     assert (dearest["measured"], dearest["met"]) == (1.3, False)
-    assert rows["memory of a checkpoint beyond stock's, n = 16384 / 256"]["measured"] == 1.0
+    memory = rows["heap beyond the option off, bytes a byte of n"]
+    assert (memory["measured"], memory["met"]) == (0.5, False)
 
 
 def test_what_was_not_measured_has_no_row() -> None:
     short = {**FOUND, "checkpoints": FOUND["checkpoints"][:2], "memory": []}
-    assert not [r for r in overhead_summary.summary(short) if "16384" in r["what"]]
+    whats = " ".join(row["what"] for row in overhead_summary.summary(short))
+    assert "checkpoint" not in whats
+    assert "heap" not in whats
     assert overhead_summary.summary({}) == []
 
 

@@ -61,8 +61,10 @@ def _growth(n: int, engine: Engine, variant: Variant, bench: Workbench) -> int:
         for name in ("long-match", "short-match"):
             replay(matcher, traces[name], reset=True)
         matcher.reset()
-        gc.collect()
-        before = heap.in_use()
-        replay(matcher, traces["cut-short"])
-        matcher.mask()
-        return heap.in_use() - before
+        # A reset matcher keeps the room that its stack has grown to; a clone begins without.
+        with matcher.clone() as clone:
+            gc.collect()
+            before = heap.in_use()
+            replay(clone, traces["cut-short"])
+            clone.mask()
+            return heap.in_use() - before

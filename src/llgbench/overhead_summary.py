@@ -18,6 +18,8 @@ OFF_LIMIT = 1.002
 ON_LIMIT = 1.02
 PENDING_LIMIT = 2.0
 CURVE_LIMIT = 1.2
+# Flat but for the kilobyte or so by which blocks are rounded; the stack itself is 40 bytes a byte.
+MEMORY_LIMIT = 0.1
 # The curve's two ends; between them what a step costs must not grow.
 SHORT, LONG = 256, 16384
 
@@ -56,8 +58,14 @@ def summary(found: Found) -> list[Row]:
             lambda row: str(row["state"]),
         )  # fmt: skip
     shadow = [row for row in found.get("checkpoints", ()) if row["strategy"] == "shadow"]
-    rows += _growth("dearest step of a checkpoint, instructions", shadow, "dearest")
-    rows += _growth("memory of a checkpoint beyond stock's", found.get("memory", ()), "beyond")
+    ends = _ends(shadow, "dearest")
+    if ends is not None:
+        what = f"dearest step of a checkpoint, n = {LONG} / {SHORT}, instructions"
+        rows.append(_row(what, CURVE_LIMIT, ends[1] / ends[0], ""))
+    ends = _ends(found.get("memory", ()), "beyond")
+    if ends is not None:
+        what = "heap beyond the option off, bytes a byte of n"
+        rows.append(_row(what, MEMORY_LIMIT, (ends[1] - ends[0]) / (LONG - SHORT), ""))
     return rows
 
 
@@ -74,12 +82,10 @@ def _worst(
     return [_row(what, limit, value(worst), name(worst))]
 
 
-def _growth(what: str, rows: Sequence[Mapping[str, Any]], key: str) -> list[Row]:
+def _ends(rows: Sequence[Mapping[str, Any]], key: str) -> tuple[float, float] | None:
+    """Return the values at the curve's two ends, None where one was not measured."""
     by_length = {row["n"]: float(row[key]) for row in rows}
-    if not {SHORT, LONG} <= by_length.keys():
-        return []
-    ratio = by_length[LONG] / max(by_length[SHORT], 1.0)
-    return [_row(f"{what}, n = {LONG} / {SHORT}", CURVE_LIMIT, ratio, "")]
+    return (by_length[SHORT], by_length[LONG]) if {SHORT, LONG} <= by_length.keys() else None
 
 
 def _row(what: str, limit: float, measured: float, at: str) -> Row:
