@@ -48,10 +48,13 @@ def by_step(matcher: Matcher, trace: TokenArray) -> dict[str, Counts] | None:
     rows: list[list[int]] = []
     before = fallback() if fallback is not None else None
     for token in trace.tolist():
-        if matcher.is_stopped() or matcher.mask() is None:
+        mask = None if matcher.is_stopped() else matcher.mask()
+        if mask is None:
             break
         row = step() or [0] * len(NAMES)
-        consumed = matcher.consume_all([token])
+        # Validation is work too, and no step of a replay has it where the mask has the token.
+        allowed = bool(mask[token // 32] >> np.uint32(token % 32) & 1)
+        consumed = matcher.consume(token) if allowed else matcher.consume_all([token])
         after = fallback() if fallback is not None else None
         if before is not None and after is not None:
             row += [b - a for a, b in zip(before, after, strict=True)]
