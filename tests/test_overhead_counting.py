@@ -69,7 +69,6 @@ def test_work_grows_with_n_by_replay_alone() -> None:
             for n, strategy in points((256, 1024))
         }
     assert work[256, "shadow"] == work[1024, "shadow"]
-    assert work[256, "shadow"]["reread_bytes"] <= 2 * 64 + 16
     assert work[1024, "replay"]["reread_bytes"] > 3 * work[256, "replay"]["reread_bytes"]
 
 
