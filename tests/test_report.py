@@ -301,6 +301,24 @@ def test_markdown_says_where_and_how_to_do_it_again(tmp_path: Path) -> None:
     assert "nan" not in text
 
 
+def test_the_fallbacks_overhead_stands_beside_its_limits(tmp_path: Path) -> None:
+    kept = {
+        "vocab": "llama-bpe",
+        "summary": [{"what": "a mask", "limit": 2.0, "measured": 1.5, "at": "listed", "met": True}],
+        "checkpoints": [{"n": 64, "strategy": "shadow", "dearest": 161904, "median": 77430.0}],
+    }
+    text = report.markdown([rich_record(tmp_path)], overhead=kept)
+    section = text[text.index("### The greedy lexeme fallback") :]
+    assert "| a mask | 2 | 1.5 | listed | yes |" in section
+    assert "`llgbench overhead --count`" in section
+    assert "| 64 | shadow | 161,904 | 77,430 |" in section
+    found = report.tables([rich_record(tmp_path)], overhead=kept)
+    assert [t["rows"] for t in found if t["table"] == "fallback"] == [
+        kept["summary"], kept["checkpoints"],
+    ]  # fmt: skip
+    assert "greedy lexeme fallback" not in report.markdown([rich_record(tmp_path)])
+
+
 def test_an_unfinished_run_is_called_so(tmp_path: Path) -> None:
     text = report.markdown([record(tmp_path, entry(), complete=False)])
     assert "the run was not finished" in text

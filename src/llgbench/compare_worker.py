@@ -66,10 +66,13 @@ class Job:
     unequal: bool = False
     mode: Literal["time", "verify", "count"] = "time"
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the job as plain data."""
+        return {**asdict(self), "base": self.base.to_json(), "head": self.head.to_json()}
+
     def write(self, path: Path) -> None:
         """Write the job as JSON."""
-        data = {**asdict(self), "base": self.base.to_json(), "head": self.head.to_json()}
-        path.write_text(json.dumps(data))
+        path.write_text(json.dumps(self.to_json()))
 
     @classmethod
     def read(cls, path: Path) -> Job:

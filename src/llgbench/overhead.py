@@ -7,28 +7,32 @@ option off, replayed in turn in one process.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from llgbench import case, registry, runner
-from llgbench._native import ffi
-from llgbench.engine import Engine, TokenArray
-from llgbench.errors import UnavailableError
+from llgbench._native import lib
+from llgbench.engine import Engine, Matcher, TokenArray
+from llgbench.errors import CompareError
+from llgbench.fallback_states import (
+    CHECKPOINT_VOCAB,
+    LENGTHS,
+    Strategy,
+    checkpoint,
+    dropper,
+    matchers_of,
+    points,
+)
+from llgbench.pending import STATES, Reading
 from llgbench.replay import Rounds, Subject, measure, replay, with_end
 from llgbench.runner import Workbench
 from llgbench.variant import get
 
 # The cases in which no boundary is ever pending.
 JSON_CASES = ("json-tool-call", "json-nested", "github-workflow", "large-enum")
-LENGTHS = (16, 64, 65, 256, 1024, 4096, 16384)
-REPLAY_ONLY = 2**64 - 1
-THRESHOLD = 64
-# Where llguidance may force bytes it tokenizes the whole forced run at every step, with the
-# fallback or without, and that is O(n). The curve is measured where nothing is forced.
-CURVE_VOCAB = "llama-spm"
 
 
 @dataclass(frozen=True)
@@ -63,10 +67,33 @@ class Point:
     """
 
     n: int
-    strategy: str
+    strategy: Strategy
     dearest_ns: float
     median_ns: float
     steps: int
+
+
+@dataclass(frozen=True)
+class PendingTime:
+    """The best times of one state's masks, the mask cache dropped before each, in nanoseconds.
+
+    Attributes:
+        state: its name, see pending.STATES.
+        both_ns: a boundary pending.
+        longer_ns: the same text where the terminal cannot have ended at the boundary.
+        other_ns: the same where it must have.
+    """
+
+    state: str
+    vocab: str
+    both_ns: int
+    longer_ns: int
+    other_ns: int
+
+    @property
+    def over_dearer(self) -> float:
+        """The pending mask over the dearer of its two readings alone."""
+        return self.both_ns / max(self.longer_ns, self.other_ns)
 
 
 def engines() -> tuple[Engine, Engine]:
@@ -110,63 +137,56 @@ def on_json(vocab: str, rounds: int = 12, cases: Sequence[str] = JSON_CASES) -> 
             )
 
 
+def pending(vocab: str, rounds: int = 200) -> Iterator[PendingTime]:
+    """Time the masks of states with a boundary pending, and without one, in turn.
+
+    Raises:
+        UnavailableError: an engine is not built.
+        CompareError: a mask fails.
+    """
+    _, engine = engines()
+    drop = dropper(engine)
+    with Workbench(vocab) as bench:
+        for state in STATES:
+            with ExitStack() as stack:
+                matchers = matchers_of(state, engine, bench, stack)
+                best: dict[Reading, int] = {}
+                for _ in range(rounds):
+                    for reading, matcher in matchers.items():
+                        ns = int(lib.lb_timed_mask(engine.api, matcher.pointer, drop))
+                        best[reading] = min(best.get(reading, ns), ns)
+            if max(best.values()) == 2**64 - 1:
+                raise CompareError(f"a mask of {state.name} fails")
+            yield PendingTime(state.name, vocab, best["both"], best["longer"], best["other"])
+
+
 def curve(
     lengths: Sequence[int] = LENGTHS,
     replays: int = 5,
     doing: Callable[[str], None] = lambda _: None,
-    vocab: str = CURVE_VOCAB,
+    vocab: str = CHECKPOINT_VOCAB,
 ) -> Iterator[Point]:
     """Measure a checkpoint's steps by its length, with the shadow and with replay only.
-
-    The text is ``a b{n} d``: the long match dies at its last byte. Replay only is quadratic in n,
-    so it is measured up to 4096.
 
     Raises:
         UnavailableError: the engine is not built, or has no such parameter.
     """
     _, engine = engines()
     with Workbench(vocab) as bench:
-        tokenizer = bench.tokenizer(engine, get("greedy_lexeme_fallback"))
-        for n in lengths:
-            subject = case.load(f"checkpoint@{n}")
-            (text,) = (t for t in subject.texts if t.name == "short-match")
-            trace = with_end(bench.vocab.trace(text.data), tokenizer)
-            grammar = subject.lark({engine.fallback_option or "": True})
-            for strategy, threshold in (("shadow", THRESHOLD), ("replay", REPLAY_ONLY)):
-                if strategy == "replay" and n > 4096:
-                    continue
-                doing(f"{subject.name}, {strategy}")
-                with _threshold(engine, threshold):
-                    steps = _steps(Subject(tokenizer, grammar), trace, replays)
-                medians = np.median(steps, axis=0)
-                yield Point(
-                    n, strategy, float(medians.max()), float(np.median(medians)), len(trace)
-                )
+        for n, strategy in points(tuple(lengths)):
+            doing(f"checkpoint@{n}, {strategy}")
+            matcher, trace = checkpoint(n, strategy, engine, bench)
+            with matcher:
+                medians = np.median(_steps(matcher, trace, replays), axis=0)
+            yield Point(n, strategy, float(medians.max()), float(np.median(medians)), len(trace))
 
 
-def _steps(subject: Subject, trace: TokenArray, replays: int) -> npt.NDArray[np.uint64]:
+def _steps(matcher: Matcher, trace: TokenArray, replays: int) -> npt.NDArray[np.uint64]:
     """Return mask + consume of each step of each replay, shape (replays, steps)."""
-    rows = []
-    with subject.tokenizer.matcher(subject.grammar) as matcher:
-        replay(matcher, trace)  # the lexer's states are built here
-        for _ in range(replays):
-            rows.append(replay(matcher, trace, reset=True).tbm_ns)
+    replay(matcher, trace)  # the lexer's states are built here
+    rows = [replay(matcher, trace, reset=True).tbm_ns for _ in range(replays)]
     shortest = min(map(len, rows))
     return np.array([row[:shortest] for row in rows])
-
-
-@contextmanager
-def _threshold(engine: Engine, n: int) -> Iterator[None]:
-    """Set the engine's hidden parameter for matchers made in the block; see engine/README.md."""
-    address = engine.symbol("llgx_set_fallback_threshold")
-    if address is None:
-        raise UnavailableError(f"{engine.path} does not let its threshold be set")
-    set_threshold = ffi.cast("void(*)(size_t)", address)
-    set_threshold(n)
-    try:
-        yield
-    finally:
-        set_threshold(THRESHOLD)
 
 
 def _round_sums(replays: Sequence[npt.NDArray[np.uint64]], rounds: int) -> list[int]:

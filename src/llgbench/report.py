@@ -9,13 +9,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from llgbench import alerts, plots, report_decode
+from llgbench import alerts, overhead_summary, plots, report_decode
 from llgbench.asv_results import AsvValue, read_asv
 from llgbench.configuration import QUICK_VOCABS, grid
 from llgbench.errors import InputError, RecordError
 from llgbench.frames import frame
 from llgbench.records import Record
-from llgbench.tables import RULES, Table, asv_tables, headline, record_tables
+from llgbench.tables import (
+    RULES,
+    Table,
+    asv_tables,
+    headline,
+    overhead_tables,
+    record_tables,
+)
 from llgbench.variant import DEFAULT_VARIANTS
 
 __all__ = ["RULES", "Table", "frame", "headline", "markdown", "read_asv", "tables", "write"]
@@ -24,8 +31,17 @@ __all__ = ["RULES", "Table", "frame", "headline", "markdown", "read_asv", "table
 _MAX_OPEN_ROWS = 40
 
 
-def tables(records: Sequence[Record], asv: Sequence[AsvValue] = ()) -> list[dict[str, Any]]:
+def tables(
+    records: Sequence[Record],
+    asv: Sequence[AsvValue] = (),
+    overhead: Mapping[str, Any] | None = None,
+) -> list[dict[str, Any]]:
     """Return all tables as plain data, for JSON.
+
+    Args:
+        records: as read.
+        asv: from read_asv.
+        overhead: from overhead_summary.load.
 
     Raises:
         InputError: no record is given.
@@ -33,6 +49,7 @@ def tables(records: Sequence[Record], asv: Sequence[AsvValue] = ()) -> list[dict
     """
     _need_records(records)
     found = [(str(record.path), table) for record in records for table in record_tables(record)]
+    found += [("", table) for table in overhead_tables(overhead or {})]
     found += [("", table) for table in asv_tables(asv)]
     return [
         {
@@ -49,7 +66,7 @@ def tables(records: Sequence[Record], asv: Sequence[AsvValue] = ()) -> list[dict
 def write(records: Sequence[Record], folder: Path) -> Path:
     """Write report.md and its pictures into a folder, with what lies there beside the records.
 
-    That is the ASV results and the newest decode record.
+    That is the ASV results, the newest decode record and the fallback's overhead.
 
     Raises:
         InputError: no record is given.
@@ -63,7 +80,13 @@ def write(records: Sequence[Record], folder: Path) -> Path:
         pictures = plots.pictures(records, folder)
         # Links are relative, so that the folder can be moved.
         links = {key: Path(picture.name) for key, picture in pictures.items()}
-        text = markdown(records, asv=read_asv(folder), pictures=links, marks=alerts.marks(folder))
+        text = markdown(
+            records,
+            asv=read_asv(folder),
+            overhead=overhead_summary.load(folder),
+            pictures=links,
+            marks=alerts.marks(folder),
+        )
         decoded = report_decode.latest(folder)
         if decoded is not None:
             text += "\n" + report_decode.write(decoded, folder)
@@ -79,6 +102,7 @@ def markdown(
     records: Sequence[Record],
     *,
     asv: Sequence[AsvValue] = (),
+    overhead: Mapping[str, Any] | None = None,
     pictures: Mapping[str, Path] | None = None,
     marks: Sequence[str] = (),
 ) -> str:
@@ -89,6 +113,7 @@ def markdown(
     Args:
         records: as read.
         asv: from read_asv.
+        overhead: from overhead_summary.load.
         pictures: by the names that plots.pictures gives them, as they are to be linked.
         marks: what has become slower over commits, one line each.
 
@@ -102,6 +127,11 @@ def markdown(
         lines += ["### Alerts", "", *(f"- {_escape(mark)}" for mark in marks), ""]
     for index, record in enumerate(records):
         lines += _record_section(record, index, pictures or {}, len(records) > 1)
+    of_fallback = overhead_tables(overhead or {})
+    if of_fallback:
+        lines += [f"### {overhead_summary.TITLE}", ""]
+        lines += _open(of_fallback[0])
+        lines += [line for table in of_fallback[1:] for line in _collapsed(table)]
     found = asv_tables(asv)
     if found:
         lines += ["### From ASV", ""]

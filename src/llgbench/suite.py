@@ -16,6 +16,7 @@ import numpy as np
 
 from llgbench import stats
 from llgbench.configuration import QUICK_VOCABS, Configuration, grid, is_json
+from llgbench.pending import STATES
 from llgbench.records import Arrays, Entry, by_round
 from llgbench.variant import DEFAULT_VARIANTS
 
@@ -172,15 +173,23 @@ def _put(metrics: dict[str, Value], name: str, samples: list[float]) -> None:
         metrics[name] = {"samples": samples, "number": 1}
 
 
-def give(owner: type, metrics: Sequence[str]) -> None:
-    """Give a class of looked-up benchmarks a ``track_`` method for each metric."""
+def give(
+    owner: type, metrics: Sequence[str], named: Callable[[str], str] = lambda name: name
+) -> None:
+    """Give a class of looked-up benchmarks a ``track_`` method for each metric.
+
+    Args:
+        owner: the class.
+        metrics: by name.
+        named: under which name a parameter's values are looked up.
+    """
     for metric in metrics:
-        setattr(owner, f"track_{metric}", _tracker(metric))
+        setattr(owner, f"track_{metric}", _tracker(metric, named))
 
 
-def _tracker(metric: str) -> Callable[..., Value]:
+def _tracker(metric: str, named: Callable[[str], str]) -> Callable[..., Value]:
     def look_up_metric(_: object, found: Values, configuration: str) -> Value:
-        return look_up(found, configuration, metric)
+        return look_up(found, named(configuration), metric)
 
     look_up_metric.__name__ = f"track_{metric}"
     look_up_metric.__doc__ = f"Return {metric}."
@@ -282,9 +291,22 @@ def wrong_tokens(vocab: str, variant: str) -> float:
 OVERHEAD_CASES = ("json-nested", "github-workflow", "large-enum")
 CURVE = tuple(f"{n} | {how}" for n in (64, 256, 1024, 4096) for how in ("shadow", "replay"))
 
+# In instructions: the shortest case, and lengths that take seconds; the whole is
+# ``llgbench overhead --count``.
+COUNTED_CASES = ("json-tool-call",)
+COUNTED_CURVE = tuple(f"{n} | {how}" for n in (64, 256) for how in ("shadow", "replay"))
+PENDING = tuple(state.name for state in STATES)
+COUNTED_RATIOS = (
+    "off_mask", "off_consume", "off_step", "on_mask", "on_consume", "on_step",
+)  # fmt: skip
+_COUNTED = "counted "
+
 
 def fallback(vocab: str = "llama-bpe") -> Values:
-    """Return what the fallback costs: ratios by case, and a checkpoint's steps by n."""
+    """Return what the fallback costs: ratios by case, masks by state, and a checkpoint's steps.
+
+    Times, and beside them instructions where they can be counted.
+    """
     from llgbench import overhead
     from llgbench.errors import UnavailableError
 
@@ -298,6 +320,8 @@ def fallback(vocab: str = "llama-bpe") -> Values:
             }
             for ratios in overhead.on_json(vocab, rounds=6, cases=OVERHEAD_CASES)
         }
+        for times in overhead.pending(vocab):
+            found[times.state] = {"time": times.over_dearer}
         lengths = sorted({int(name.partition(" ")[0]) for name in CURVE})
         for point in overhead.curve(lengths, replays=3):
             found[f"{point.n} | {point.strategy}"] = {
@@ -305,5 +329,40 @@ def fallback(vocab: str = "llama-bpe") -> Values:
                 "median": point.median_ns,
             }
     except UnavailableError as error:
-        return dict.fromkeys((*OVERHEAD_CASES, *CURVE), str(error))
+        found = dict.fromkeys((*OVERHEAD_CASES, *PENDING, *CURVE), str(error))
+    return {**found, **{f"{_COUNTED}{name}": of for name, of in _counted(vocab).items()}}
+
+
+def counted(name: str) -> str:
+    """Return under which name the instructions of a case, state or point are looked up."""
+    return f"{_COUNTED}{name}"
+
+
+def _counted(vocab: str) -> Values:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from llgbench import overhead_counting
+    from llgbench.errors import CompareError, UnavailableError
+
+    lengths = sorted({int(name.partition(" ")[0]) for name in COUNTED_CURVE})
+    try:
+        # Counts do not mind company, and nothing is timed any more.
+        with ThreadPoolExecutor(2) as pool:
+            masks = pool.submit(overhead_counting.pending, vocab)
+            points = pool.submit(lambda: list(overhead_counting.curve(lengths)))
+            cases = overhead_counting.on_json(vocab, seeds=1, cases=COUNTED_CASES)
+        found: Values = {
+            ratios.case: {name: getattr(ratios, name) for name in COUNTED_RATIOS}
+            for ratios in cases
+            if ratios.kind == "warm"
+        }
+        for state in masks.result():
+            found[state.state] = {"instructions": state.over_dearer}
+        for point in points.result():
+            found[f"{point.n} | {point.strategy}"] = {
+                "dearest": float(point.dearest),
+                "median": point.median,
+            }
+    except (UnavailableError, CompareError) as error:
+        return dict.fromkeys((*COUNTED_CASES, *PENDING, *COUNTED_CURVE), str(error))
     return found

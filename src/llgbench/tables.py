@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from llgbench import overhead_summary
 from llgbench.asv_results import AsvValue
 from llgbench.frames import (
     MEASURES,
@@ -65,7 +66,9 @@ class Table:
     """One table, ready to be shown, and the same as plain data.
 
     Attributes:
-        name: what kind of table: headline, cases, checkpoints, details, unavailable or asv.
+        name: what kind of table: headline, cases, checkpoints, details, unavailable, asv or
+            fallback.
+            fallback.
         title: one line.
         headers: one a column.
         rows: as text, as many cells as headers.
@@ -362,6 +365,58 @@ def with_unit(value: float | None, unit: str) -> str:
             return f"{number(size / 2**20)} MiB"
     shown = f"{value:,.0f}" if float(value).is_integer() else number(value)  # a count is whole
     return f"{shown} {unit}".rstrip()
+
+
+# ---- the fallback's overhead --------------------------------------------------------------------
+
+_OVERHEAD = {
+    "summary": overhead_summary.TITLE,
+    "ratios": "Where no boundary is pending: off over stock, on over off, instructions",
+    "pending": "Masks with a boundary pending, and of its two readings alone, instructions",
+    "checkpoints": "Checkpoints: a step in instructions and work, by n",
+    "memory": "A boundary pending over n bytes: bytes of heap",
+}
+
+
+def overhead_tables(found: Mapping[str, Any]) -> list[Table]:
+    """Return what overhead_summary.load gives as tables, the summary first."""
+    notes = {
+        "summary": f"The worst of its rows, on {found.get('vocab')}: `llgbench overhead --count`, "
+        f"llgbench {found.get('provenance', {}).get('llgbench')}.",
+        "ratios": "Means over seeds; spread is the largest distance of one seed from its mean.",
+    }
+    tables = []
+    for name, title in _OVERHEAD.items():
+        rows = found.get(name)
+        if not rows:
+            continue
+        headers = tuple(rows[0])
+        text = [h for h in headers if isinstance(rows[0][h], str)]
+        tables.append(
+            Table(
+                name="fallback",
+                title=title,
+                headers=headers,
+                rows=tuple(tuple(_plain_cell(row.get(h)) for h in headers) for row in rows),
+                data=tuple(rows),
+                left=len(text) if headers[: len(text)] == tuple(text) else 1,
+                notes=(notes[name],) if name in notes else (),
+            )
+        )
+    return tables
+
+
+def _plain_cell(value: object) -> str:
+    match value:
+        case None:
+            return DASH
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:g}"
+    return str(value)
 
 
 # ---- cells -------------------------------------------------------------------------------------

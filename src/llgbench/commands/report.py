@@ -49,7 +49,7 @@ def report_command(
     """
     if pr is not None:
         _pull_request(pr, cases, vocabs, budget, count, folder, as_json)
-    from llgbench import paths, records, report
+    from llgbench import overhead_summary, paths, records, report
 
     given = results or paths.root() / "results"
     chosen = list(records_given)
@@ -60,7 +60,8 @@ def report_command(
         chosen = [newest]
     read = [records.read(path) for path in chosen]
     if as_json:
-        output.print_json(report.tables(read, report.read_asv(given)))
+        overhead = overhead_summary.load(given)
+        output.print_json(report.tables(read, report.read_asv(given), overhead))
         return
     if show:
         for record in read:

@@ -65,3 +65,43 @@ uint32_t lb_count_replay(const lb_engine *e, LlgMatcher *m, const uint32_t *toke
     CALLGRIND_STOP_INSTRUMENTATION;
     return i;
 }
+
+uint32_t lb_count_parts(const lb_engine *e, LlgMatcher *m, const uint32_t *tokens, uint32_t n,
+                        int parts, bool each_step, const char *label) {
+    const size_t words = e->matcher_get_mask_byte_size(m) / 4;
+    int32_t status = 0;
+    uint32_t i = 0;
+
+#define PART(part, call) \
+    do { \
+        if (parts & (part)) CALLGRIND_TOGGLE_COLLECT; \
+        call; \
+        if (parts & (part)) CALLGRIND_TOGGLE_COLLECT; \
+    } while (0)
+
+    CALLGRIND_START_INSTRUMENTATION;
+    for (; i < n && !e->matcher_is_stopped(m); i++) {
+        PART(LB_PART_MASK, status = e->matcher_compute_mask(m));
+        if (status != 0) break;
+        if (!has_token(e->matcher_get_mask(m), words, tokens[i]) &&
+            e->matcher_validate_tokens(m, tokens + i, 1) != 1)
+            break;
+        PART(LB_PART_CONSUME, status = e->matcher_consume_token(m, tokens[i]));
+        if (status != 0) break;
+        if (each_step) dump(label, "step");
+    }
+    if (!each_step) dump(label, "sum");
+    CALLGRIND_STOP_INSTRUMENTATION;
+#undef PART
+    return i;
+}
+
+int32_t lb_count_mask(const lb_engine *e, LlgMatcher *m, void (*drop)(LlgMatcher *),
+                      const char *label) {
+    int32_t status;
+    drop(m);
+    CALLGRIND_START_INSTRUMENTATION;
+    COUNTED("mask", status = e->matcher_compute_mask(m));
+    CALLGRIND_STOP_INSTRUMENTATION;
+    return status;
+}

@@ -189,6 +189,10 @@ typedef struct {
     uint64_t wall_ns;   /* of the whole loop, bookkeeping included */
 } lb_replay_result;
 
+/* Time the mask of the present state, after `drop` has made the matcher forget the one it keeps;
+ * UINT64_MAX where it fails. */
+uint64_t lb_timed_mask(const lb_engine *engine, LlgMatcher *matcher, void (*drop)(LlgMatcher *));
+
 /* Drive `matcher` along `tokens` from its present state, or from the start. The matcher is never
  * asked to consume a token that the mask and validate_tokens refuse, so that it can be reset
  * afterwards. */
@@ -234,6 +238,18 @@ LlgMatcher *lb_count_new_matcher(const lb_engine *engine, const lb_constraint_in
  * after every call. Returns how many tokens were consumed. */
 uint32_t lb_count_replay(const lb_engine *engine, LlgMatcher *matcher, const uint32_t *tokens,
                          uint32_t n, const char *label);
+
+enum { LB_PART_MASK = 1, LB_PART_CONSUME = 2 };
+
+/* As lb_count_replay, of the `parts` alone (LB_PART_*): one dump, named `label` and "sum", of the
+ * whole replay; or, with `each_step`, one named `label` and "step" after each step. */
+uint32_t lb_count_parts(const lb_engine *engine, LlgMatcher *matcher, const uint32_t *tokens,
+                        uint32_t n, int parts, bool each_step, const char *label);
+
+/* The mask of the present state, after `drop` has made the matcher forget the one it keeps; a dump
+ * named `label` and "mask". Returns what llg_matcher_compute_mask does. */
+int32_t lb_count_mask(const lb_engine *engine, LlgMatcher *matcher, void (*drop)(LlgMatcher *),
+                      const char *label);
 
 /* ==== the decode loop: csrc/sampler.c and csrc/decode.c ==== */
 

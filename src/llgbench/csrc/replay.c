@@ -16,6 +16,14 @@ uint64_t lb_timed_new_matcher(const lb_engine *engine, const lb_constraint_init 
     return now_ns() - start;
 }
 
+uint64_t lb_timed_mask(const lb_engine *e, LlgMatcher *m, void (*drop)(LlgMatcher *)) {
+    drop(m);
+    uint64_t start = now_ns();
+    int32_t status = e->matcher_compute_mask(m);
+    uint64_t end = now_ns();
+    return status == 0 ? end - start : UINT64_MAX;
+}
+
 /* Allowed tokens and a hash of the mask, in one pass. The four lanes keep the multiplications
  * independent; equal masks have equal hashes, and different ones differ but for 1 in 2^64. */
 __attribute__((target_clones("avx2", "popcnt", "default")))

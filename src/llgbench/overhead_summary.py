@@ -1,0 +1,136 @@
+"""The greedy lexeme fallback's cost on one page: what is asked of it, and what was measured.
+
+Pure: plain rows come in, as ``llgbench overhead --count --json`` writes them, and go out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from llgbench.errors import RecordError
+
+TITLE = "The greedy lexeme fallback"
+
+OFF_LIMIT = 1.002
+ON_LIMIT = 1.02
+PENDING_LIMIT = 2.0
+CURVE_LIMIT = 1.2
+# Flat but for the kilobyte or so by which blocks are rounded; the stack itself is 40 bytes a byte.
+MEMORY_LIMIT = 0.1
+# The curve's two ends; between them what a step costs must not grow.
+SHORT, LONG = 256, 16384
+
+_FILE = Path("records") / "overhead.json"
+_SCHEMA = 1
+
+Row = dict[str, Any]
+Found = Mapping[str, Sequence[Mapping[str, Any]]]
+
+
+def summary(found: Found) -> list[Row]:
+    """Return a row a requirement: ``what``, ``limit``, ``measured`` (the worst), ``at``, ``met``.
+
+    Args:
+        found: rows by table: ``ratios``, ``pending``, ``checkpoints``, ``memory``. What needs a
+            length that was not measured has no row.
+    """
+    rows: list[Row] = []
+    ratios, pending = found.get("ratios", ()), found.get("pending", ())
+    for side, title, limit in (
+        ("off", "off / stock", OFF_LIMIT), ("on", "on / off, no boundary pending", ON_LIMIT),
+    ):  # fmt: skip
+        for part, words in (("mask", "mask"), ("consume", "token"), ("step", "mask + token")):
+            rows += _worst(
+                f"{title}: {words}, instructions", limit, ratios,
+                lambda row, key=f"{side}_{part}": row[key],  # type: ignore[misc]
+                lambda row: f"{row['case']}, {row['kind']}",
+            )  # fmt: skip
+    for key, words in (
+        ("instructions / dearer", "instructions"), ("time / dearer", "time"),
+    ):  # fmt: skip
+        rows += _worst(
+            f"mask with a boundary pending / the dearer reading's alone, {words}",
+            PENDING_LIMIT, pending,
+            lambda row, key=key: row[key],  # type: ignore[misc]
+            lambda row: str(row["state"]),
+        )  # fmt: skip
+    shadow = [row for row in found.get("checkpoints", ()) if row["strategy"] == "shadow"]
+    ends = _ends(shadow, "dearest")
+    if ends is not None:
+        what = f"dearest step of a checkpoint, n = {LONG} / {SHORT}, instructions"
+        rows.append(_row(what, CURVE_LIMIT, ends[1] / ends[0], ""))
+    ends = _ends(found.get("memory", ()), "beyond")
+    if ends is not None:
+        what = "heap beyond the option off, bytes a byte of n"
+        rows.append(_row(what, MEMORY_LIMIT, (ends[1] - ends[0]) / (LONG - SHORT), ""))
+    return rows
+
+
+def _worst(
+    what: str,
+    limit: float,
+    rows: Sequence[Mapping[str, Any]],
+    value: Callable[[Mapping[str, Any]], float],
+    name: Callable[[Mapping[str, Any]], str],
+) -> list[Row]:
+    if not rows:
+        return []
+    worst = max(rows, key=value)
+    return [_row(what, limit, value(worst), name(worst))]
+
+
+def _ends(rows: Sequence[Mapping[str, Any]], key: str) -> tuple[float, float] | None:
+    """Return the values at the curve's two ends, None where one was not measured."""
+    by_length = {row["n"]: float(row[key]) for row in rows}
+    return (by_length[SHORT], by_length[LONG]) if {SHORT, LONG} <= by_length.keys() else None
+
+
+def _row(what: str, limit: float, measured: float, at: str) -> Row:
+    return {
+        "what": what,
+        "limit": limit,
+        "measured": round(measured, 4),
+        "at": at,
+        "met": measured <= limit,
+    }
+
+
+# ---- kept for the report -------------------------------------------------------------------------
+
+
+def save(results: Path, found: Mapping[str, Any]) -> Path:
+    """Keep what was measured under a results folder, in place of what was there; return the file.
+
+    Raises:
+        RecordError: the folder cannot be written.
+    """
+    path = results / _FILE
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(".part")
+        part.write_text(json.dumps({"schema": _SCHEMA, **found}, indent=1), encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        raise RecordError(f"cannot write {path}: {error.strerror}") from None
+    return path
+
+
+def load(results: Path) -> dict[str, Any] | None:
+    """Return what :func:`save` kept, None where there is nothing.
+
+    Raises:
+        RecordError: the file is damaged or of another version.
+    """
+    path = results / _FILE
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise RecordError(f"cannot read {path}: {error}; remove it, or measure again") from None
+    if not isinstance(found, dict) or found.get("schema") != _SCHEMA:
+        raise RecordError(f"{path}: of another version; run: llgbench overhead --count")
+    return found

@@ -1,0 +1,149 @@
+"""The fallback's overhead in instructions: counts that repeat, work that does not grow, limits."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llgbench import callgrind, engine_build, overhead, overhead_counting, overhead_summary, suite
+from llgbench.errors import CompareError, RecordError, UnavailableError
+from llgbench.fallback_states import points
+from llgbench.overhead_worker import Job
+from llgbench.runner import Workbench
+
+built = pytest.mark.skipif(
+    any(engine_build.cached(flavour) is None for flavour in engine_build.FLAVOURS),
+    reason="the engines are not built (llgbench engine build stock fallback)",
+)
+counts = pytest.mark.skipif(
+    callgrind.missing() is not None, reason=callgrind.missing() or "valgrind is here"
+)
+
+
+@built
+@counts
+def test_a_side_against_itself_differs_by_less_than_a_thousandth(tmp_path: Path) -> None:
+    _, engine = overhead.engines()
+    copy = tmp_path / "copy.so"
+    shutil.copyfile(engine.path, copy)
+    sides = {"a": str(engine.path), "b": str(copy)}
+    job = Job("json", sides, engine.fallback_option or "", "llama-spm", ("json-tool-call",))
+    taken, dumps = callgrind.run(overhead_counting.WORKER, job.to_json(), 0)
+    assert taken["json-tool-call a"] == taken["json-tool-call b"] > 50
+    sums: dict[str, int] = defaultdict(int)
+    for dump in dumps:
+        sums[dump.name] += dump.instructions
+    for kind in ("cold", "warm"):
+        for part in ("mask", "consume"):
+            a, b = (sums[f"json-tool-call {side} {kind} {part} sum"] for side in "ab")
+            assert a > 100_000
+            # Building the lexer's states hashes more, by seeds that differ with the address.
+            assert b / a == pytest.approx(1, abs=0.001 if kind == "warm" else 0.003), (kind, part)
+    # The lexer's states are built in the first replay alone.
+    assert sums["json-tool-call a cold mask sum"] > sums["json-tool-call a warm mask sum"]
+
+
+@built
+@counts
+def test_the_curve_counts_every_step_and_shadow_does_not_grow() -> None:
+    found = {(p.n, p.strategy): p for p in overhead_counting.curve((128, 512))}
+    assert len(found) == 4
+    short, long = found[128, "shadow"], found[512, "shadow"]
+    assert (short.steps, long.steps) == (65, 257)  # two bytes a token
+    assert 0 < short.median <= short.dearest
+    assert long.dearest < 1.05 * short.dearest
+    assert found[512, "replay"].median > 1.2 * found[128, "replay"].median
+
+
+@built
+def test_work_grows_with_n_by_replay_alone() -> None:
+    _, engine = overhead.engines()
+    with Workbench("llama-spm") as bench:
+        work = {
+            (n, strategy): overhead_counting.work(n, strategy, engine, bench)
+            for n, strategy in points((256, 1024))
+        }
+    assert work[256, "shadow"] == work[1024, "shadow"]
+    assert work[1024, "replay"]["reread_bytes"] > 3 * work[256, "replay"]["reread_bytes"]
+
+
+@counts
+def test_a_worker_that_gives_nothing_says_why() -> None:
+    job = Job("json", {"off": "/nowhere/engine.so"}, "", "llama-spm", ("json-nested",))
+    with pytest.raises(CompareError, match="no such library"):
+        callgrind.run(overhead_counting.WORKER, job.to_json(), 0)
+
+
+def test_without_valgrind_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UnavailableError, match="apt-get install valgrind"):
+        overhead_counting.on_json("llama-spm")
+    found = suite._counted("llama-spm")
+    for name in (*suite.COUNTED_CASES, *suite.PENDING, *suite.COUNTED_CURVE):
+        assert "valgrind" in str(found[name])
+
+
+# ---- the summary ----
+
+
+def _ratios(case: str, kind: str, **values: float) -> dict[str, Any]:
+    ones = dict.fromkeys(suite.COUNTED_RATIOS, 1.0)
+    return {"case": case, "kind": kind, **ones, **values}
+
+
+FOUND: dict[str, list[dict[str, Any]]] = {
+    "ratios": [_ratios("a", "cold", off_mask=1.003), _ratios("b", "warm", on_step=1.02)],
+    "pending": [
+        {"state": "x", "instructions / dearer": 1.5, "time / dearer": 2.5},
+        {"state": "y", "instructions / dearer": 1.7, "time / dearer": 1.1},
+    ],
+    "checkpoints": [
+        {"n": 256, "strategy": "shadow", "dearest": 1000},
+        {"n": 256, "strategy": "replay", "dearest": 9000},
+        {"n": 16384, "strategy": "shadow", "dearest": 1300},
+    ],
+    "memory": [{"n": 256, "beyond": 4016}, {"n": 16384, "beyond": 4016 + (16384 - 256) // 2}],
+}
+
+
+def test_the_summary_holds_the_worst_against_its_limit() -> None:
+    rows = {row["what"]: row for row in overhead_summary.summary(FOUND)}
+    off = rows["off / stock: mask, instructions"]
+    assert (off["measured"], off["at"], off["met"]) == (1.003, "a, cold", False)
+    on = rows["on / off, no boundary pending: mask + token, instructions"]
+    assert (on["measured"], on["at"], on["met"]) == (1.02, "b, warm", True)
+    pending = "mask with a boundary pending / the dearer reading's alone, "
+    assert (rows[f"{pending}time"]["at"], rows[f"{pending}time"]["met"]) == ("x", False)
+    counted = rows[f"{pending}instructions"]
+    assert (counted["at"], counted["measured"]) == ("y", 1.7)
+    dearest = rows["dearest step of a checkpoint, n = 16384 / 256, instructions"]
+    assert (dearest["measured"], dearest["met"]) == (1.3, False)
+    memory = rows["heap beyond the option off, bytes a byte of n"]
+    assert (memory["measured"], memory["met"]) == (0.5, False)
+
+
+def test_what_was_not_measured_has_no_row() -> None:
+    short = {**FOUND, "checkpoints": FOUND["checkpoints"][:2], "memory": []}
+    whats = " ".join(row["what"] for row in overhead_summary.summary(short))
+    assert "checkpoint" not in whats
+    assert "heap" not in whats
+    assert overhead_summary.summary({}) == []
+
+
+def test_what_was_measured_is_kept_for_the_report(tmp_path: Path) -> None:
+    assert overhead_summary.load(tmp_path) is None
+    path = overhead_summary.save(tmp_path, {"vocab": "v", **FOUND})
+    found = overhead_summary.load(tmp_path)
+    assert found is not None
+    assert found["ratios"] == FOUND["ratios"]
+    path.write_text(json.dumps({**found, "schema": 99}))
+    with pytest.raises(RecordError, match="overhead --count"):
+        overhead_summary.load(tmp_path)
+    path.write_text("{")
+    with pytest.raises(RecordError, match="cannot read"):
+        overhead_summary.load(tmp_path)
