@@ -21,7 +21,7 @@ from llgbench import bridge, case, counters, output, runner
 from llgbench._native import ffi, lib
 from llgbench.case import Case
 from llgbench.engine import TokenArray, load
-from llgbench.errors import CompareError, GrammarError, LlgbenchError
+from llgbench.errors import CompareError, GrammarError, LlgbenchError, UnavailableError
 from llgbench.records import pack
 from llgbench.replay import End, Replay, Subject, replay, with_end
 from llgbench.sides import SIDES, Side
@@ -52,7 +52,9 @@ class Job:
         variant: which bridge both sides get.
         cases: by name.
         seconds: how long to measure, shared by the cases; each gets MIN_ROUNDS in any event.
-        mode: verify masks and ``time``; ``verify`` alone; or ``count``, under callgrind.
+        mode: verify masks and ``time``; ``verify`` alone; ``count``, under callgrind; or
+            ``history``, which times what differs too, since a commit may be there to change
+            masks, and goes on where a case cannot be measured.
         unequal: whether to go on with the other cases where the masks of one differ.
     """
 
@@ -64,7 +66,7 @@ class Job:
     cases: tuple[str, ...]
     seconds: float
     unequal: bool = False
-    mode: Literal["time", "verify", "count"] = "time"
+    mode: Literal["time", "verify", "count", "history"] = "time"
 
     def write(self, path: Path) -> None:
         """Write the job as JSON."""
@@ -97,7 +99,7 @@ def subjects(job: Job, vocab: Vocab, stack: ExitStack) -> dict[str, Any]:
 def run(job: Job) -> dict[str, Any]:
     """Verify and measure, or count; return the result as plain data."""
     started = time.monotonic()
-    found: dict[str, Any] = {"cases": {}, "differences": [], "counters": []}
+    found: dict[str, Any] = {"cases": {}, "differences": [], "counters": [], "refused": {}}
     with ExitStack() as stack:
         vocab = stack.enter_context(open_vocab(job.vocab))
         tokenizers = subjects(job, vocab, stack)
@@ -108,24 +110,29 @@ def run(job: Job) -> dict[str, Any]:
                 side: Subject(tokenizers[side], loaded.lark(getattr(job, side).options))
                 for side in SIDES
             }
-            traces = [
-                with_end(trace, tokenizers["base"]) for trace in runner.traces_of(loaded, vocab)
-            ]
-            if job.mode == "count":
-                found["cases"][name] = count(pair, traces, f"{len(found['cases'])}", job.number)
+            try:
+                traces = [with_end(t, tokenizers["base"]) for t in runner.traces_of(loaded, vocab)]
+                if job.mode == "count":
+                    found["cases"][name] = count(pair, traces, f"{len(found['cases'])}", job.number)
+                    continue
+                difference, steps = verify(pair, loaded, traces, vocab)
+            except (CompareError, UnavailableError) as error:
+                if job.mode != "history":
+                    raise
+                found["refused"][name] = " ".join(str(error).split())
                 continue
-            difference, steps = verify(pair, loaded, traces, vocab)
             if difference is not None:
                 found["differences"].append(difference)
-                if not job.unequal:
-                    return found
-                continue
+                if job.mode != "history":
+                    if not job.unequal:
+                        return found
+                    continue
             found["cases"][name] = {"texts": [t.name for t in loaded.texts], "steps": steps}
             if job.mode == "verify":
                 found["counters"] += _counters(name, pair, traces)
             prepared.append((name, pair, traces))
         found["setup_s"] = time.monotonic() - started
-        if job.mode != "time":
+        if job.mode in ("verify", "count"):
             return found
         for at, (name, pair, traces) in enumerate(prepared):
             left = started + found["setup_s"] + job.seconds - time.monotonic()
@@ -218,15 +225,22 @@ def measure(
     while rounds < MAX_ROUNDS and (rounds < MIN_ROUNDS or rounds % 2 or time.monotonic() < until):
         for at, trace in enumerate(traces):
             first = (rounds + at + number) % 2
+            done: dict[str, Replay] = {}
             for side in (SIDES[first], SIDES[1 - first]):
-                subject, into = pair[side], times[side]
+                subject = pair[side]
                 with subject.tokenizer.matcher(subject.grammar) as matcher:
-                    done = replay(matcher, trace)
-                    if done.end in (End.MASK_ERROR, End.CONSUME_ERROR):
-                        raise CompareError(f"{side} fails in the middle of a text: {done.end.name}")
-                    into["compile"].append(np.array([matcher.compile_ns], np.uint64))
-                into["mask"].append(done.op_ns)
-                into["consume"].append(done.consume_ns)
+                    done[side] = replay(matcher, trace)
+                    times[side]["compile"].append(np.array([matcher.compile_ns], np.uint64))
+                if done[side].end in (End.MASK_ERROR, End.CONSUME_ERROR):
+                    raise CompareError(
+                        f"{side} fails in the middle of a text: {done[side].end.name}"
+                    )
+            # Where one side stops earlier (its masks differ then) only the steps of both count.
+            masks = min(len(of_side.op_ns) for of_side in done.values())
+            consumed = min(len(of_side.consume_ns) for of_side in done.values())
+            for side, of_side in done.items():
+                times[side]["mask"].append(of_side.op_ns[:masks])
+                times[side]["consume"].append(of_side.consume_ns[:consumed])
         rounds += 1
     packed = {
         side: {name: pack(arrays) for name, arrays in of_side.items()}
