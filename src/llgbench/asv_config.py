@@ -172,9 +172,13 @@ def write(
         (folder / "benchmarks" / "__init__.py").write_text("")
         (folder / "benchmarks" / "masks.py").write_text(
             _BENCHMARKS.format(
-                cases=list(cases or QUICK_JSON_CASES), vocabs=list(vocabs or ("llama-bpe",)),
-                release=reference.release, sha256=reference.sha256, times=TIMES, ratios=RATIOS,
-            )  # fmt: skip
+                cases=list(cases or QUICK_JSON_CASES),
+                vocabs=list(vocabs or ("llama-bpe",)),
+                release=reference.release,
+                sha256=reference.sha256,
+                times=TIMES,
+                ratios=RATIOS,
+            )
         )
     except OSError as error:
         raise RecordError(f"cannot write {folder}: {error.strerror}") from None

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from llgbench import bridge, case, counters, output, runner
+from llgbench import bridge, case, counters, output, runner, stats
 from llgbench._native import ffi, lib
 from llgbench.case import Case
 from llgbench.engine import TokenArray, load
@@ -137,7 +137,11 @@ def run(job: Job) -> dict[str, Any]:
         for at, (name, pair, traces) in enumerate(prepared):
             left = started + found["setup_s"] + job.seconds - time.monotonic()
             share = left / (len(prepared) - at)
-            found["cases"][name].update(measure(pair, traces, share, job.number))
+            least = MIN_ROUNDS
+            if job.mode == "history":
+                # Enough compilations that the process carries a median of them.
+                least = max(least, -(-2 * stats.MIN_ABOVE // len(traces)))
+            found["cases"][name].update(measure(pair, traces, share, job.number, least))
     found["metadata"] = machine_metadata()
     found["wall_s"] = time.monotonic() - started
     return found
@@ -208,9 +212,12 @@ def _difference(
 
 
 def measure(
-    pair: Mapping[str, Subject], traces: Sequence[TokenArray], seconds: float, number: int
-) -> dict[str, Any]:
+    pair: Mapping[str, Subject], traces: Sequence[TokenArray], seconds: float, number: int,
+    least: int = MIN_ROUNDS,
+) -> dict[str, Any]:  # fmt: skip
     """Replay the traces of a case by both sides in turn, each replay on a fresh matcher.
+
+    As often as fits into ``seconds``, but at least ``least`` times.
 
     Returns:
         ``rounds`` and, by side, ``compile`` (one time a replay), ``mask`` and ``consume`` (one
@@ -222,7 +229,7 @@ def measure(
     }
     until = time.monotonic() + seconds
     rounds = 0
-    while rounds < MAX_ROUNDS and (rounds < MIN_ROUNDS or rounds % 2 or time.monotonic() < until):
+    while rounds < MAX_ROUNDS and (rounds < least or rounds % 2 or time.monotonic() < until):
         for at, trace in enumerate(traces):
             first = (rounds + at + number) % 2
             done: dict[str, Replay] = {}
