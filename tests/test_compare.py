@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import signal
 import subprocess
+import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +195,73 @@ def test_the_fallback_cannot_be_switched_on_where_there_is_none() -> None:
     assert sides.resolve("wheel+fallback=off", lambda _: None).options == {}
     with pytest.raises(InputError, match="on or off"):
         sides.resolve("wheel+fallback=maybe", lambda _: None)
+
+
+# ---- as a user runs it ----
+
+CHEAP = ("--vocab", "llama-spm", "--case", "listed", "--budget", "35")
+
+
+def run_cli(*arguments: str, output: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "llgbench.cli", "compare", *arguments, *CHEAP]
+    return subprocess.Popen(
+        [*command, "--output", str(output)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+@pytest.mark.usefixtures("_vocabs_here")
+def test_an_engine_against_itself_says_what_the_machine_sees(tmp_path: Path) -> None:
+    process = run_cli("--self", "wheel", "--json", output=tmp_path)
+    shown, said = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    found = json.loads(shown)
+    assert found["self"]
+    assert found["verdict"] in ("same", "unclear")
+    assert found["processes"] >= inference.MIN_PROCESSES
+    assert found["lost"] == found["differences"] == []
+    assert found["base"]["sha256"] == found["head"]["sha256"]
+    assert found["base"]["library"] != found["head"]["library"]
+    row = next(r for r in found["rows"] if (r["case"], r["metric"]) == ("listed", "TBM p50"))
+    # The same code beside itself: no more apart than a busy machine's processes.
+    assert 0.8 < row["estimate"]["ratio"] < 1.25
+    assert {p.name for p in tmp_path.iterdir()} == {"comparison.json", "base.json", "head.json"}
+
+
+def workers_of(process: subprocess.Popen[str]) -> list[int]:
+    """Return the process ids of a running comparison's workers."""
+    with suppress(OSError):
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        return [
+            int(child) for child in children
+            if b"llgbench.compare_worker" in Path(f"/proc/{child}/cmdline").read_bytes()
+        ]  # fmt: skip
+    return []
+
+
+@pytest.mark.usefixtures("_vocabs_here")
+def test_a_real_worker_that_is_killed_leaves_the_others(tmp_path: Path) -> None:
+    process = run_cli("wheel", "--self", output=tmp_path)
+    first = victim = None
+    deadline = time.monotonic() + 60
+    while victim is None and process.poll() is None and time.monotonic() < deadline:
+        for worker in workers_of(process):
+            first = first or worker
+            if worker != first:
+                victim = worker
+        time.sleep(0.01)
+    assert victim is not None, "no second worker was seen"
+    os.kill(victim, signal.SIGKILL)
+    shown, said = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    found = json.loads((tmp_path / "comparison.json").read_text())
+    assert found["lost"] == ["process 2: killed by SIGKILL"]
+    n = found["processes"]
+    assert n >= inference.MIN_PROCESSES
+    assert f"lost process 2: killed by SIGKILL; {n} others are in the table" in said
+    (row,) = [line.split() for line in shown.splitlines() if line.startswith("listed  TBM p50 ")]
+    assert row[-2] == str(n)  # the last column says what changes are seen
+    assert f"{n} processes)" in shown
 
 
 # ---- revisions ----

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from llgbench import bridge, case, counters, output, runner, stats
+from llgbench import bridge, case, counters, runner, stats
 from llgbench._native import ffi, lib
 from llgbench.case import Case
 from llgbench.engine import TokenArray, load
@@ -320,6 +320,8 @@ def main() -> None:
     try:
         result = run(Job.read(Path(sys.argv[1])))
     except LlgbenchError as error:
+        from llgbench import output  # the terminal's library: a third of a worker's imports
+
         output.say(" ".join(str(error).split()))
         sys.exit(output.EXIT_BAD_INPUT)
     Path(sys.argv[2]).write_text(json.dumps(result))
