@@ -70,7 +70,7 @@ class Sameness(_Looked):
     unit = "yes"
 
     def track_masks(self, found, case, vocab):
-        return found[commit_benchmarks.parameter(case, vocab)]["same_masks"]
+        return suite.look_up(found, commit_benchmarks.parameter(case, vocab), "same_masks")
 
 
 def _give(owner, name, metric):
