@@ -131,8 +131,8 @@ def _metrics(results: Sequence[dict[str, Any]], case: str) -> dict[str, Value] |
     metrics: dict[str, Value] = {
         name: {"samples": samples, "number": 1}
         for name, samples in found.items()
-        # A percentile that some processes could not carry is none.
-        if len(samples) == len(results)
+        # On a busy machine a process may replay too seldom to carry a percentile.
+        if len(samples) >= MIN_PROCESSES
     }
     differ = any(d["case"] == case for result in results for d in result["differences"])
     metrics["same_masks"] = float(not differ)
