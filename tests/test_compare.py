@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,10 +17,10 @@ import numpy as np
 import pyperf
 import pytest
 
-from llgbench import compare, comparison, git_build, inference, pyperf_files, sides, workers
+from llgbench import compare, comparison, inference, pyperf_files, sides, workers
 from llgbench.compare_worker import Job, run
 from llgbench.comparison import Plan
-from llgbench.errors import CompareError, EngineError, InputError, UnavailableError
+from llgbench.errors import CompareError, InputError, UnavailableError
 from llgbench.records import pack
 from llgbench.sides import Side
 from llgbench.workers import WorkerLostError
@@ -262,45 +261,6 @@ def test_a_real_worker_that_is_killed_leaves_the_others(tmp_path: Path) -> None:
     (row,) = [line.split() for line in shown.splitlines() if line.startswith("listed  TBM p50 ")]
     assert row[-2] == str(n)  # the last column says what changes are seen
     assert f"{n} processes)" in shown
-
-
-# ---- revisions ----
-
-
-@pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    folder = tmp_path / "repo"
-    (folder / "src").mkdir(parents=True)
-    (folder / "Cargo.toml").write_text(
-        '[package]\nname = "llguidance"\nversion = "0.0.1"\nedition = "2021"\n[lib]\n'
-    )
-    (folder / "src" / "lib.rs").write_text("this is no Rust\n")
-    for words in (
-        ["init", "-q"], ["add", "."],
-        ["-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-qm", "one"],
-    ):  # fmt: skip
-        subprocess.run(["git", "-C", str(folder), *words], check=True)
-    return folder
-
-
-def test_revisions_that_cannot_be_had(repository: Path) -> None:
-    with pytest.raises(InputError, match="no revision 'v9'"):
-        git_build.parse(f"git:{repository}@v9")
-    with pytest.raises(InputError, match="write git:PATH@REV"):
-        git_build.parse("git:nowhere")
-    with pytest.raises(InputError, match="no git checkout"):
-        git_build.parse(f"git:{repository.parent}/nothing@HEAD")
-    assert len(git_build.parse(f"git:{repository}@HEAD").commit) == 40
-
-
-def test_a_failed_build_shows_cargo_and_its_log(
-    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LLGBENCH_CACHE", str(tmp_path / "cache"))
-    if shutil.which("cargo") is None:
-        pytest.skip("no cargo")
-    with pytest.raises(EngineError, match=r"could not compile.*the log is .*build\.log"):
-        git_build.build(git_build.parse(f"git:{repository}@HEAD"), lambda _: None)
 
 
 def test_thresholds_differ_by_what_is_measured() -> None:
