@@ -121,14 +121,13 @@ def test_a_release_is_measured_beside_the_wheel(
     monkeypatch.setattr(commit_benchmarks, "PROCESSES", 1)
     monkeypatch.setattr(commit_benchmarks, "MIN_PROCESSES", 1)
     monkeypatch.setattr(commit_benchmarks, "SECONDS", 0.0)
-    cases = ("json-nested", "github-workflow")
+    cases = ("listed", "github-workflow")
     found = commit_benchmarks.measure(cases, ("llama-bpe",), wheel.sha256, library)
-    for case in cases:
-        metrics = metrics_of(found, case, "llama-bpe")
-        for name in METRICS:
-            assert len(metrics[name]["samples"]) == len(metrics[f"{name} ratio"]["samples"]) == 1
-        # 1 µs to 1 s: neither seconds nor a ratio can pass for nanoseconds.
-        assert all(1e3 < ns < 1e9 for ns in metrics["TBM p50"]["samples"])
-        assert all(0.2 < ratio < 5 for ratio in metrics["TBM p50 ratio"]["samples"])
-    assert metrics_of(found, "json-nested", "llama-bpe")["same_masks"] == 1.0
+    metrics = metrics_of(found, "github-workflow", "llama-bpe")
+    for name in METRICS:
+        assert len(metrics[name]["samples"]) == len(metrics[f"{name} ratio"]["samples"]) == 1
+    # 1 µs to 1 s: neither seconds nor a ratio can pass for nanoseconds.
+    assert 1e3 < metrics["TBM p50"]["samples"][0] < 1e9
+    assert 0.2 < metrics["TBM p50 ratio"]["samples"][0] < 5
+    assert metrics_of(found, "listed", "llama-bpe")["same_masks"] == 1.0
     assert metrics_of(found, "github-workflow", "llama-bpe")["same_masks"] == 0.0

@@ -198,7 +198,11 @@ def test_the_fallback_cannot_be_switched_on_where_there_is_none() -> None:
 
 # ---- as a user runs it ----
 
-CHEAP = ("--vocab", "llama-spm", "--case", "listed", "--budget", "35")
+# So wide a threshold that the answer is clear at the first look, and enough time for that look
+# where other things run too.
+CHEAP = (
+    "--vocab", "llama-spm", "--case", "listed", "--threshold", "0.3", "--budget", "45",
+)  # fmt: skip
 
 
 def run_cli(*arguments: str, output: Path) -> subprocess.Popen[str]:
