@@ -3,7 +3,7 @@
 ``setup_cache`` decodes everything once, interleaved; each benchmark then looks its value up.
 """
 
-from llgbench import decode_suite
+from llgbench import decode_suite, suite
 
 
 def setup_cache():
@@ -23,12 +23,12 @@ class Decode:
     timeout = 60
 
     def setup(self, found, parameter):
-        decode_suite.require(found, parameter)
+        suite.require(found, parameter)
 
 
 def _give(metric, unit):
     def look_up(self, found, parameter):
-        return decode_suite.look_up(found, parameter, metric)
+        return suite.look_up(found, parameter, metric)
 
     look_up.__name__ = f"track_{metric}"
     look_up.__doc__ = f"Return {metric}."

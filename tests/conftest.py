@@ -1,19 +1,21 @@
 """Fixtures: real engines and real vocabularies, opened once a session.
 
 ``LLGBENCH_CACHE`` names a folder of this session. Of the user's cache it has the built engines:
-they are keyed by all that went into them, and building them takes minutes.
+they are keyed by all that went into them, and building them takes minutes. What cargo compiles on
+the way to a test's own build stays there too.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-from llgbench import bridge, engine_build, registry, variant, vocab
+from llgbench import bridge, engine_build, paths, registry, variant, vocab
 from llgbench.engine import Engine, Tokenizer
 from llgbench.errors import LlgbenchError
 from llgbench.variant import Variant
@@ -59,7 +61,13 @@ def _surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LLGBENCH_ROOT", str(ROOT))
         built = [path.parent for f in engine_build.FLAVOURS if (path := engine_build.cached(f))]
+        # Cargo's half-way results, kept between sessions: one build in ten seconds, not sixty.
+        target = paths.cache() / "git" / "target-of-tests"
         folder = tmp_path_factory.mktemp("cache")
+        (folder / "git").mkdir()
+        with suppress(OSError):  # a cache that cannot be written: then the longer build
+            target.mkdir(parents=True, exist_ok=True)
+            (folder / "git" / "target").symlink_to(target)
         (folder / "engines").mkdir()
         for path in built:
             (folder / "engines" / path.name).symlink_to(path)

@@ -17,7 +17,7 @@ from llgbench import vocab
 COMMANDS = (
     ["vocab"], ["vocab", "fetch"], ["vocab", "list"], ["vocab", "table"], ["engine"],
     ["engine", "list"], ["engine", "path"], ["engine", "add"], ["engine", "build"], ["check"],
-    ["run"], ["report"], ["doctor"],
+    ["run"], ["report"], ["doctor"], ["compare"], ["alerts"], ["asv"],
 )  # fmt: skip
 
 

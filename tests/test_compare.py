@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
+import json
+import os
+import signal
 import subprocess
+import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +17,10 @@ import numpy as np
 import pyperf
 import pytest
 
-from llgbench import compare, comparison, git_build, inference, pyperf_files, sides, workers
+from llgbench import compare, comparison, inference, pyperf_files, sides, workers
 from llgbench.compare_worker import Job, run
 from llgbench.comparison import Plan
-from llgbench.errors import CompareError, EngineError, InputError, UnavailableError
+from llgbench.errors import CompareError, InputError, UnavailableError
 from llgbench.records import pack
 from llgbench.sides import Side
 from llgbench.workers import WorkerLostError
@@ -191,43 +196,75 @@ def test_the_fallback_cannot_be_switched_on_where_there_is_none() -> None:
         sides.resolve("wheel+fallback=maybe", lambda _: None)
 
 
-# ---- revisions ----
+# ---- as a user runs it ----
+
+# So wide a threshold that the answer is clear at the first look, and enough time for that look
+# where other things run too.
+CHEAP = (
+    "--vocab", "llama-spm", "--case", "listed", "--threshold", "0.3", "--budget", "45",
+)  # fmt: skip
 
 
-@pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    folder = tmp_path / "repo"
-    (folder / "src").mkdir(parents=True)
-    (folder / "Cargo.toml").write_text(
-        '[package]\nname = "llguidance"\nversion = "0.0.1"\nedition = "2021"\n[lib]\n'
-    )
-    (folder / "src" / "lib.rs").write_text("this is no Rust\n")
-    for words in (
-        ["init", "-q"], ["add", "."],
-        ["-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-qm", "one"],
-    ):  # fmt: skip
-        subprocess.run(["git", "-C", str(folder), *words], check=True)
-    return folder
+def run_cli(*arguments: str, output: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "llgbench.cli", "compare", *arguments, *CHEAP]
+    return subprocess.Popen(
+        [*command, "--output", str(output)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
 
 
-def test_revisions_that_cannot_be_had(repository: Path) -> None:
-    with pytest.raises(InputError, match="no revision 'v9'"):
-        git_build.parse(f"git:{repository}@v9")
-    with pytest.raises(InputError, match="write git:PATH@REV"):
-        git_build.parse("git:nowhere")
-    with pytest.raises(InputError, match="no git checkout"):
-        git_build.parse(f"git:{repository.parent}/nothing@HEAD")
-    assert len(git_build.parse(f"git:{repository}@HEAD").commit) == 40
+@pytest.mark.usefixtures("_vocabs_here")
+def test_an_engine_against_itself_says_what_the_machine_sees(tmp_path: Path) -> None:
+    process = run_cli("--self", "wheel", "--json", output=tmp_path)
+    shown, said = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    found = json.loads(shown)
+    assert found["self"]
+    assert found["verdict"] in ("same", "unclear")
+    assert found["processes"] >= inference.MIN_PROCESSES
+    assert found["lost"] == found["differences"] == []
+    assert found["base"]["sha256"] == found["head"]["sha256"]
+    assert found["base"]["library"] != found["head"]["library"]
+    row = next(r for r in found["rows"] if (r["case"], r["metric"]) == ("listed", "TBM p50"))
+    # The same code beside itself: no more apart than a busy machine's processes.
+    assert 0.8 < row["estimate"]["ratio"] < 1.25
+    assert {p.name for p in tmp_path.iterdir()} == {"comparison.json", "base.json", "head.json"}
 
 
-def test_a_failed_build_shows_cargo_and_its_log(
-    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LLGBENCH_CACHE", str(tmp_path / "cache"))
-    if shutil.which("cargo") is None:
-        pytest.skip("no cargo")
-    with pytest.raises(EngineError, match=r"could not compile.*the log is .*build\.log"):
-        git_build.build(git_build.parse(f"git:{repository}@HEAD"), lambda _: None)
+def workers_of(process: subprocess.Popen[str]) -> list[int]:
+    """Return the process ids of a running comparison's workers."""
+    with suppress(OSError):
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        return [
+            int(child) for child in children
+            if b"llgbench.compare_worker" in Path(f"/proc/{child}/cmdline").read_bytes()
+        ]  # fmt: skip
+    return []
+
+
+@pytest.mark.usefixtures("_vocabs_here")
+def test_a_real_worker_that_is_killed_leaves_the_others(tmp_path: Path) -> None:
+    process = run_cli("wheel", "--self", output=tmp_path)
+    first = victim = None
+    deadline = time.monotonic() + 60
+    while victim is None and process.poll() is None and time.monotonic() < deadline:
+        for worker in workers_of(process):
+            first = first or worker
+            if worker != first:
+                victim = worker
+        time.sleep(0.01)
+    assert victim is not None, "no second worker was seen"
+    os.kill(victim, signal.SIGKILL)
+    shown, said = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    found = json.loads((tmp_path / "comparison.json").read_text())
+    assert found["lost"] == ["process 2: killed by SIGKILL"]
+    n = found["processes"]
+    assert n >= inference.MIN_PROCESSES
+    assert f"lost process 2: killed by SIGKILL; {n} others are in the table" in said
+    (row,) = [line.split() for line in shown.splitlines() if line.startswith("listed  TBM p50 ")]
+    assert row[-2] == str(n)  # the last column says what changes are seen
+    assert f"{n} processes)" in shown
 
 
 def test_thresholds_differ_by_what_is_measured() -> None:

@@ -12,7 +12,16 @@ import numpy as np
 import pytest
 from conftest import Lab
 
-from llgbench import case, decode, decode_recording, decode_suite, model, report_decode, sampler
+from llgbench import (
+    case,
+    decode,
+    decode_recording,
+    decode_suite,
+    model,
+    report_decode,
+    sampler,
+    suite,
+)
 from llgbench.commands import decode as command
 from llgbench.decode import MODES, Plan, Run
 from llgbench.errors import GrammarError, InputError, ModelError
@@ -311,15 +320,17 @@ def test_asv_times_both_passes() -> None:
 
 
 def test_asv_says_why_there_is_no_value(recorded: tuple[Record, Path]) -> None:
-    values: decode_suite.Values = {}
+    values: suite.Values = {}
     for entry in recorded[0].entries:
         values |= decode_suite._values(entry)
     right = f"{SPM} | greedy_tokenize | mask-first"
-    assert decode_suite.look_up(values, right, "step") > 0
+    step = suite.look_up(values, right, "step")
+    assert isinstance(step, float)
+    assert step > 0
     with pytest.raises(NotImplementedError, match="drops the grammar"):
-        decode_suite.require(values, f"{SPM} | token_to_piece | mask-first")
+        suite.require(values, f"{SPM} | token_to_piece | mask-first")
     with pytest.raises(NotImplementedError, match="not measured"):
-        decode_suite.require(values, "none")
+        suite.require(values, "none")
 
 
 @pytest.mark.parametrize(

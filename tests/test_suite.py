@@ -41,7 +41,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> suite.Values:
 
 
 @pytest.fixture(scope="module")
-def decoded(tmp_path_factory: pytest.TempPathFactory) -> decode_suite.Values:
+def decoded(tmp_path_factory: pytest.TempPathFactory) -> suite.Values:
     """Return the decode benchmarks' values on one vocab, of one round."""
     return decode_suite.measure(tmp_path_factory.mktemp("decoded"), ("llama-spm",), rounds=1)
 

@@ -1,6 +1,7 @@
 """Alerts: what has become slower over commits, found in ASV's results and in records.
 
-Commits: the step detection that ``asv publish`` uses, on the same results. Records: the newest
+Commits: the step detection that ``asv publish`` uses, on the same results; where a benchmark's
+times have a ratio to a fixed engine beside them, on the ratio. Records: the newest
 record of a machine against the one before it, both of the same inputs. A decision that an alert is
 accepted is kept, with its reason, in a file under version control.
 """
@@ -19,18 +20,27 @@ from typing import Any
 import numpy as np
 
 from llgbench import records, stats
+from llgbench.commit_benchmarks import ratio_twin
 from llgbench.errors import InputError, RecordError
 from llgbench.records import Entry, Record
 
 # A step below this is not reported, however sure it is.
 THRESHOLD = 0.05
 
-# An alert less sure than this is none.
-MIN_CONFIDENCE = 0.95
+# An alert less sure than this is none; a folder of results has dozens of series to be wrong in.
+MIN_CONFIDENCE = 0.99
 
-# The spread of a level of one commit, relative: nothing but the machine's load moved single
-# measurements by so much on a busy machine of two cores.
+# The spread of a time measured at one commit alone, relative: nothing but the machine's load moved
+# single measurements by so much on a busy machine of two cores. The interval of its samples knows
+# only the minute in which they were taken.
 UNKNOWN_SPREAD = 0.3
+
+# The unit of what is measured beside a fixed engine at the same time. Load moves both, so there
+# the interval of the samples is the whole of what is not known.
+RATIO = "ratio"
+
+# Half of a normal distribution's 99% interval, in standard errors.
+_HALF_99 = 2.576
 
 # Beside results/, which it decides about.
 ACCEPTED = "alerts.json"
@@ -82,91 +92,144 @@ class Alert:
         return {**asdict(self), "key": self.key}
 
 
+@dataclass(frozen=True)
+class Point:
+    """What a benchmark found at one commit.
+
+    Attributes:
+        commit: its hash.
+        value: in the benchmark's unit.
+        error: the standard error of the value; None where nothing is known of it.
+    """
+
+    commit: str
+    value: float
+    error: float | None = None
+
+
+# Points by date, by machine, benchmark and parameters.
+_Series = dict[tuple[str, str, str], dict[int, Point]]
+
+
 def from_asv(results: Path, threshold: float = THRESHOLD) -> list[Alert]:
     """Find regressions in a folder of ASV results.
 
     Raises:
         RecordError: a result file cannot be read.
     """
-    series: dict[tuple[str, str, str], dict[int, tuple[str, float]]] = {}
-    units = _units(results)
-    for machine, commit, date, name, parameters, value in _asv_values(results):
-        at = series.setdefault((machine, name, parameters), {})
-        at[date] = (commit, value)
+    known = _benchmarks(results)
+    series = _series(results, known)
     found = []
     for (machine, name, parameters), by_date in sorted(series.items()):
+        if (machine, ratio_twin(name), parameters) in series:
+            continue  # decided on the ratio
+        unit = str(known.get(name, {}).get("unit", ""))
         points = [by_date[date] for date in sorted(by_date)]
-        for before, after in _steps([value for _, value in points], threshold):
-            old = float(np.median([v for _, v in points[before[0] : before[1]]]))
-            new = float(np.median([v for _, v in points[after[0] : after[1]]]))
+        for before, after in _steps(points, threshold, newest_alone=unit == RATIO):
             found.append(
                 Alert(
-                    "asv", machine, name, parameters,
-                    points[before[1] - 1][0], points[after[0]][0], old, new,
-                    units.get(name, ""),
-                    _confidence(
-                        [v for _, v in points[before[0] : before[1]]],
-                        [v for _, v in points[after[0] : after[1]]],
-                    ),
+                    "asv", machine, name, parameters, before[-1].commit, after[0].commit,
+                    _level(before), _level(after), unit, _confidence(before, after),
                 )
             )  # fmt: skip
     return [alert for alert in found if alert.confidence >= MIN_CONFIDENCE]
 
 
-Span = tuple[int, int]
+def _steps(
+    points: Sequence[Point], threshold: float, *, newest_alone: bool
+) -> Iterator[tuple[Sequence[Point], Sequence[Point]]]:
+    """Yield the points of the level before and of the level after each upward step.
 
-
-def _steps(values: Sequence[float], threshold: float) -> Iterator[tuple[Span, Span]]:
-    """Yield the level before and the level after each upward step, as spans of positions."""
+    Args:
+        points: in order of their dates.
+        threshold: the least step, relative.
+        newest_alone: also hold the newest point against the level it was put into. Among many
+            points ASV's detection takes a single one for an outlier until a second follows;
+            where its error is known, that need not be waited for.
+    """
     from asv.step_detect import detect_steps
 
-    levels = detect_steps(values)
+    levels = [points[left:right] for left, right, *_ in detect_steps([p.value for p in points])]
+    if newest_alone and len(levels[-1]) > 1:
+        levels[-1:] = [levels[-1][:-1], levels[-1][-1:]]
     for before, after in itertools.pairwise(levels):
-        if after[2] > before[2] * (1 + threshold):
-            yield (before[0], before[1]), (after[0], after[1])
+        if _level(after) > _level(before) * (1 + threshold):
+            yield before, after
 
 
-def _confidence(before: Sequence[float], after: Sequence[float]) -> float:
-    """Return how sure a step is, from the distance of its levels in their own spreads.
+def _level(points: Sequence[Point]) -> float:
+    return float(np.median([point.value for point in points]))
 
-    Where a level has one point its spread is not known: the other's is taken, and where neither
-    has two, UNKNOWN_SPREAD of the value.
+
+def _confidence(before: Sequence[Point], after: Sequence[Point]) -> float:
+    """Return how sure a step is, from the distance of its levels in their own errors.
+
+    The spread of a level's points is how far they lie apart or how little is known of each,
+    whichever is more. A single point does not lie apart from any: it is taken to do so as the
+    other level's do. Where nothing at all is known it is UNKNOWN_SPREAD of the value.
     """
-    spreads = [float(np.std(x, ddof=1)) for x in (before, after) if len(x) > 1]
-    spread = float(np.mean(spreads)) if spreads else UNKNOWN_SPREAD * float(np.mean(before))
-    error = spread * math.sqrt(1 / len(before) + 1 / len(after))
-    distance = float(np.mean(after)) - float(np.mean(before))
-    if error == 0:
+    levels = (before, after)
+    apart = [float(np.std([p.value for p in x], ddof=1)) for x in levels if len(x) > 1]
+    variance = 0.0
+    for level in levels:
+        known = [float(np.mean(apart))] if apart else []
+        errors = [point.error for point in level if point.error is not None]
+        if len(errors) == len(level):
+            known.append(float(np.sqrt(np.mean(np.square(errors)))))
+        spread = max(known, default=UNKNOWN_SPREAD * _level(before))
+        variance += spread**2 / len(level)
+    distance = float(np.mean([p.value for p in after]) - np.mean([p.value for p in before]))
+    if variance == 0:
         return 1.0
-    return 0.5 * (1 + math.erf(distance / error / math.sqrt(2)))
+    return 0.5 * (1 + math.erf(distance / math.sqrt(2 * variance)))
 
 
-def _asv_values(results: Path) -> Iterator[tuple[str, str, int, str, str, float]]:
-    """Yield (machine, commit, date, benchmark, parameters, value) of everything measured."""
+def _series(results: Path, known: Mapping[str, Mapping[str, Any]]) -> _Series:
+    """Return everything measured, but for what an earlier version of a benchmark measured."""
     from asv.results import iter_results
 
+    found: _Series = {}
     try:
         for result in iter_results(str(results)):
+            machine, date = str(result.params["machine"]), int(result.date)
             for name in result.get_all_result_keys():
+                about = known.get(name, {})
+                version = result.benchmark_version.get(name)
+                if version is not None and version != about.get("version", version):
+                    continue
                 parameters = result.get_result_params(name)
                 values = result.get_result_value(name, parameters)
+                spreads = result.get_result_stats(name, parameters) or [None] * len(values)
                 combinations = itertools.product(*parameters) if parameters else [()]
-                for combination, value in zip(combinations, values, strict=False):
+                for combination, value, spread in zip(combinations, values, spreads, strict=False):
                     if isinstance(value, int | float) and math.isfinite(value) and value > 0:
-                        yield (
-                            str(result.params["machine"]), result.commit_hash, int(result.date),
-                            name, ", ".join(c.strip("'") for c in combination), float(value),
-                        )  # fmt: skip
+                        shown = ", ".join(c.strip("'") for c in combination)
+                        error = _standard_error(spread) if about.get("unit") == RATIO else None
+                        point = Point(result.commit_hash, float(value), error)
+                        found.setdefault((machine, name, shown), {})[date] = point
     except (OSError, ValueError, KeyError) as error:
         raise RecordError(f"{results}: ASV results cannot be read ({error})") from None
+    return found
 
 
-def _units(results: Path) -> dict[str, str]:
+def _standard_error(spread: Mapping[str, Any] | None) -> float | None:
+    """Return the standard error behind ASV's 99% interval of a median; None where it has none."""
+    if not spread:
+        return None
+    low, high = spread.get("ci_99_a"), spread.get("ci_99_b")
+    if not isinstance(low, int | float) or not isinstance(high, int | float):
+        return None
+    error = (high - low) / 2 / _HALF_99
+    return error if math.isfinite(error) else None
+
+
+def _benchmarks(results: Path) -> dict[str, dict[str, Any]]:
+    """Return what ASV knows of each benchmark, by name."""
     path = results / "benchmarks.json"
     if not path.is_file():
         return {}
     table = json.loads(path.read_text())
-    return {name: b.get("unit", "") for name, b in table.items() if isinstance(b, dict)}
+    return {name: about for name, about in table.items() if isinstance(about, dict)}
 
 
 def from_records(folder: Path, threshold: float = THRESHOLD) -> list[Alert]:
@@ -201,8 +264,13 @@ def _between(machine: str, old: Record, new: Record, threshold: float) -> Iterat
                 if b > a * (1 + threshold):
                     yield Alert(
                         "records", machine, f"{sample} p{q:g}", str(entry.configuration),
-                        old.path.stem, new.path.stem, a, b, "ns", _confidence(was, now),
+                        old.path.stem, new.path.stem, a, b, "ns",
+                        _confidence(_points(was), _points(now)),
                     )  # fmt: skip
+
+
+def _points(blocks: Iterable[float]) -> list[Point]:
+    return [Point("", value) for value in blocks]
 
 
 def _same_inputs(a: Entry, b: Entry) -> bool:

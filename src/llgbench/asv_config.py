@@ -15,38 +15,77 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import llgbench
-from llgbench import case, git_build, paths, vocab
+from llgbench import case, git_build, paths, registry, vocab
+from llgbench.commit_benchmarks import RATIOS, TIMES
 from llgbench.configuration import QUICK_JSON_CASES
 from llgbench.errors import InputError, RecordError, UnknownNameError
 
-_BENCHMARKS = '''"""Masks, tokens and compilation, commit by commit; written by llgbench asv."""
+_BENCHMARKS = '''"""Masks, tokens and compilation, commit by commit; written by llgbench asv.
 
-from llgbench import commit_benchmarks
+Everything is measured once a commit, in processes that also replay the reference engine,
+llguidance {release} ({sha256:.12}), turn by turn.
+"""
+
+from llgbench import commit_benchmarks, suite
+
+CASES = {cases!r}
+VOCABS = {vocabs!r}
+REFERENCE = {sha256!r}
 
 
-class Masks:
-    """One case on one vocab, in nanoseconds; the samples of a number are rounds."""
+def setup_cache():
+    return commit_benchmarks.measure(CASES, VOCABS, REFERENCE)
 
-    version = "1"
-    unit = "ns"
-    params = ({cases!r}, {vocabs!r})
+
+setup_cache.timeout = 3600
+
+
+class _Looked:
+    params = (CASES, VOCABS)
     param_names = ("case", "vocab")
-    timeout = 300
+    timeout = 60
 
-    def setup(self, case, vocab):
-        self.found = commit_benchmarks.measure(case, vocab)
+    def setup(self, found, case, vocab):
+        suite.require(found, commit_benchmarks.parameter(case, vocab))
 
-    def track_tbm_p50(self, case, vocab):
-        return self.found["TBM p50"]
 
-    def track_tbm_p99(self, case, vocab):
-        return self.found["TBM p99"]
+class {times}(_Looked):
+    """Times, in nanoseconds; they move with what else the machine does."""
 
-    def track_ttfm(self, case, vocab):
-        return self.found["TTFM"]
+    version = "2"
+    unit = "ns"
 
-    def track_consume(self, case, vocab):
-        return self.found["consume"]
+
+class {ratios}(_Looked):
+    """Times of the commit / those of the reference; llgbench alerts decides on these."""
+
+    version = "2, beside " + REFERENCE
+    unit = "ratio"
+
+
+class Sameness(_Looked):
+    """1 where every mask of a case is as the reference has it, else 0."""
+
+    version = "2, beside " + REFERENCE
+    unit = "yes"
+
+    def track_masks(self, found, case, vocab):
+        return suite.look_up(found, commit_benchmarks.parameter(case, vocab), "same_masks")
+
+
+def _give(owner, name, metric):
+    def look_up(self, found, case, vocab):
+        return suite.look_up(found, commit_benchmarks.parameter(case, vocab), metric)
+
+    look_up.__name__ = f"track_{{name}}"
+    look_up.__doc__ = f"Return {{metric}}."
+    setattr(owner, look_up.__name__, look_up)
+
+
+for _metric in commit_benchmarks.METRICS:
+    _name = _metric.lower().replace(" ", "_")
+    _give({times}, _name, _metric)
+    _give({ratios}, _name, _metric + " ratio")
 '''
 
 
@@ -91,6 +130,8 @@ def configuration(repo: Path, branch: str) -> dict[str, object]:
         "html_dir": "html",
         "build_cache_size": 8,
         "regressions_thresholds": {".*": 0.05},
+        # Times step with the machine's load: ASV's list of regressions is that of the ratios.
+        "regressions_first_commits": {rf".*\b{TIMES}\.": None},
     }
 
 
@@ -109,6 +150,7 @@ def write(
     Raises:
         InputError: REPO is no checkout with that branch, or ASV or cargo is missing.
         UnknownNameError: a case or vocab of that name does not exist.
+        UnavailableError: the installed wheel, the reference of the ratios, is not there.
         RecordError: the folder cannot be written.
     """
     repo = repo.expanduser().resolve()
@@ -121,6 +163,7 @@ def write(
     for name in vocabs:
         if name not in known:
             raise UnknownNameError("vocab", name, known)
+    reference = registry.get(registry.WHEEL)
     folder = folder or repo.with_name(f"{repo.name}-asv")
     try:
         (folder / "benchmarks").mkdir(parents=True, exist_ok=True)
@@ -129,7 +172,12 @@ def write(
         (folder / "benchmarks" / "__init__.py").write_text("")
         (folder / "benchmarks" / "masks.py").write_text(
             _BENCHMARKS.format(
-                cases=list(cases or QUICK_JSON_CASES), vocabs=list(vocabs or ("llama-bpe",))
+                cases=list(cases or QUICK_JSON_CASES),
+                vocabs=list(vocabs or ("llama-bpe",)),
+                release=reference.release,
+                sha256=reference.sha256,
+                times=TIMES,
+                ratios=RATIOS,
             )
         )
     except OSError as error:

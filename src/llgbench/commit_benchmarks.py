@@ -1,4 +1,9 @@
-"""What the benchmarks written by ``llgbench asv`` measure: one case on the environment's engine.
+"""What the benchmarks written by ``llgbench asv`` measure: each case on the environment's engine.
+
+Every commit is measured alone, hours or months from its neighbours, on a machine that is not
+equally busy. So a fixed reference engine, the installed wheel, is replayed beside the commit's
+library: in the same processes, the two taking turns. The ratio of the two is free of what slows
+both, and is what alerts are decided on.
 
 Cheap to import: ASV's discovery imports the benchmarks of every commit.
 """
@@ -6,53 +11,129 @@ Cheap to import: ASV's discovery imports the benchmarks of every commit.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-ROUNDS = 6
+if TYPE_CHECKING:
+    from llgbench.compare_worker import Job
+    from llgbench.suite import Value, Values
+
+# A process draws its own addresses and hash seeds, so it gives one sample. Twelve are the fewest
+# of which ASV's 99% interval of the median leaves out the lowest and the highest: about one
+# process in ten is disturbed on one side alone.
+PROCESSES = 12
+
+# With fewer ASV has no interval of the median.
+MIN_PROCESSES = 8
+
+# What a process replays a case for, beside its set-up.
+SECONDS = 1.0
+
+# What is tracked; all but what a sample cannot carry.
+METRICS = ("TBM p50", "TBM p99", "TTFM", "consume")
+
+# The classes of the benchmarks, with the same methods in both.
+TIMES = "Masks"
+RATIOS = "Ratios"
 
 
-def measure(case_name: str, vocab_name: str) -> dict[str, Any]:
-    """Replay a case on fresh matchers of the library in this environment.
+def ratio_twin(benchmark: str) -> str | None:
+    """Return the ratio that stands beside a benchmark's times; None of what is no such time."""
+    module, _, method = benchmark.partition(f".{TIMES}.")
+    return f"{module}.{RATIOS}.{method}" if method else None
+
+
+def parameter(case: str, vocab: str) -> str:
+    """Return the name of a case and vocab among the values."""
+    return f"{case} | {vocab}"
+
+
+def measure(
+    cases: Sequence[str],
+    vocabs: Sequence[str],
+    reference_sha256: str,
+    library: Path | None = None,
+    work: Callable[[Job], dict[str, Any]] | None = None,
+) -> Values:
+    """Measure every case on every vocab, beside the reference.
+
+    Args:
+        cases: by name.
+        vocabs: by name.
+        reference_sha256: of the reference engine that these benchmarks are written for.
+        library: the commit's; the one in this environment unless given.
+        work: does one process's job; a subprocess unless given.
 
     Returns:
-        By metric, ``{"samples": [one value a round], "number": 1}`` in nanoseconds: the form in
-        which ASV computes a median and its interval.
+        By :func:`parameter`, metrics in the form of which ASV computes a median and its interval,
+        one sample a process: ``TBM p50`` and so on in nanoseconds, ``TBM p50 ratio`` and so on as
+        commit / reference, and ``same_masks``, 1 or 0. A string in place of the metrics says why
+        there are none.
 
     Raises:
-        NotImplementedError: ASV's word for "does not apply here": the vocab is not fetched, or
-            this commit's grammar does not compile.
+        InputError: the installed wheel is another than the reference.
+        EngineError: the library cannot serve.
     """
-    import numpy as np
-
-    from llgbench import bridge, case, runner
-    from llgbench.engine import load
-    from llgbench.errors import GrammarError, UnavailableError
+    from llgbench import sides
+    from llgbench.compare_worker import Job
+    from llgbench.errors import CompareError, InputError
     from llgbench.git_build import LIBRARY
-    from llgbench.replay import replay, with_end
-    from llgbench.variant import get
-    from llgbench.vocab import open_vocab
+    from llgbench.workers import WorkerLostError, spawn
 
-    engine, variant = load(Path(sys.prefix) / LIBRARY), get("greedy_tokenize")
-    found: dict[str, list[float]] = {"TBM p50": [], "TBM p99": [], "TTFM": [], "consume": []}
-    try:
-        with open_vocab(vocab_name) as vocab, bridge.build(engine, vocab, variant) as tokenizer:
-            loaded = case.load(case_name)
-            grammar = loaded.lark({})
-            traces = [with_end(t, tokenizer) for t in runner.traces_of(loaded, vocab)]
-            for _ in range(ROUNDS):
-                tbm, consume, ttfm = [], [], []
-                for trace in traces:
-                    with tokenizer.matcher(grammar) as matcher:
-                        done = replay(matcher, trace)
-                        ttfm.append(matcher.compile_ns + int(done.op_ns[0]))
-                    tbm.append(done.tbm_ns)
-                    consume.append(done.consume_ns)
-                pooled = np.concatenate(tbm)
-                found["TBM p50"].append(float(np.median(pooled)))
-                found["TBM p99"].append(float(np.percentile(pooled, 99)))
-                found["TTFM"].append(float(np.median(ttfm)))
-                found["consume"].append(float(np.median(np.concatenate(consume))))
-    except (GrammarError, UnavailableError) as error:
-        raise NotImplementedError(str(error)) from None
-    return {name: {"samples": values, "number": 1} for name, values in found.items()}
+    def say(_: str) -> None:
+        """Say nothing: ASV has its own progress."""
+
+    reference = sides.resolve("wheel", say)
+    if reference.sha256 != reference_sha256:
+        raise InputError(
+            f"these benchmarks compare with the engine {reference_sha256[:12]}, and the wheel here "
+            f"is {reference.sha256[:12]}: install that one, or run llgbench asv again"
+        )
+    commit = sides.resolve(str(library or Path(sys.prefix) / LIBRARY), say)
+    found: Values = {}
+    for vocab in vocabs:
+        done: list[dict[str, Any]] = []
+        job = Job(
+            0, reference, commit, vocab, "greedy_tokenize", tuple(cases), SECONDS * len(cases),
+            mode="history",
+        )  # fmt: skip
+        try:
+            for number in range(PROCESSES):
+                # The others stay where one is killed; too few are no value.
+                with suppress(WorkerLostError):
+                    done.append((work or spawn)(replace(job, number=number)))
+        except CompareError as error:
+            found |= {parameter(case, vocab): str(error) for case in cases}
+        else:
+            found |= {parameter(case, vocab): _metrics(done, case) for case in cases}
+    return found
+
+
+def _metrics(results: Sequence[dict[str, Any]], case: str) -> dict[str, Value] | str:
+    from llgbench.comparison import side_metrics
+    from llgbench.sides import SIDES
+
+    for result in results:
+        if case in result["refused"]:
+            return str(result["refused"][case])
+    if len(results) < MIN_PROCESSES:
+        return f"{len(results)} of {PROCESSES} processes lived, at least {MIN_PROCESSES} are needed"
+    found: dict[str, list[float]] = {}
+    for result in results:
+        reference, commit = (side_metrics(result["cases"][case], side) for side in SIDES)
+        for name in METRICS:
+            if name in reference and name in commit:
+                found.setdefault(name, []).append(commit[name])
+                found.setdefault(f"{name} ratio", []).append(commit[name] / reference[name])
+    metrics: dict[str, Value] = {
+        name: {"samples": samples, "number": 1}
+        for name, samples in found.items()
+        # On a busy machine a process may replay too seldom to carry a percentile.
+        if len(samples) >= MIN_PROCESSES
+    }
+    differ = any(d["case"] == case for result in results for d in result["differences"])
+    metrics["same_masks"] = float(not differ)
+    return metrics

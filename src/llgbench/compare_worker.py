@@ -17,11 +17,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from llgbench import bridge, case, counters, output, runner
+from llgbench import bridge, case, counters, runner, stats
 from llgbench._native import ffi, lib
 from llgbench.case import Case
 from llgbench.engine import TokenArray, load
-from llgbench.errors import CompareError, GrammarError, LlgbenchError
+from llgbench.errors import CompareError, GrammarError, LlgbenchError, UnavailableError
 from llgbench.records import pack
 from llgbench.replay import End, Replay, Subject, replay, with_end
 from llgbench.sides import SIDES, Side
@@ -52,7 +52,9 @@ class Job:
         variant: which bridge both sides get.
         cases: by name.
         seconds: how long to measure, shared by the cases; each gets MIN_ROUNDS in any event.
-        mode: verify masks and ``time``; ``verify`` alone; or ``count``, under callgrind.
+        mode: verify masks and ``time``; ``verify`` alone; ``count``, under callgrind; or
+            ``history``, which times what differs too, since a commit may be there to change
+            masks, and goes on where a case cannot be measured.
         unequal: whether to go on with the other cases where the masks of one differ.
     """
 
@@ -64,7 +66,7 @@ class Job:
     cases: tuple[str, ...]
     seconds: float
     unequal: bool = False
-    mode: Literal["time", "verify", "count"] = "time"
+    mode: Literal["time", "verify", "count", "history"] = "time"
 
     def to_json(self) -> dict[str, Any]:
         """Return the job as plain data."""
@@ -100,7 +102,7 @@ def subjects(job: Job, vocab: Vocab, stack: ExitStack) -> dict[str, Any]:
 def run(job: Job) -> dict[str, Any]:
     """Verify and measure, or count; return the result as plain data."""
     started = time.monotonic()
-    found: dict[str, Any] = {"cases": {}, "differences": [], "counters": []}
+    found: dict[str, Any] = {"cases": {}, "differences": [], "counters": [], "refused": {}}
     with ExitStack() as stack:
         vocab = stack.enter_context(open_vocab(job.vocab))
         tokenizers = subjects(job, vocab, stack)
@@ -111,29 +113,38 @@ def run(job: Job) -> dict[str, Any]:
                 side: Subject(tokenizers[side], loaded.lark(getattr(job, side).options))
                 for side in SIDES
             }
-            traces = [
-                with_end(trace, tokenizers["base"]) for trace in runner.traces_of(loaded, vocab)
-            ]
-            if job.mode == "count":
-                found["cases"][name] = count(pair, traces, f"{len(found['cases'])}", job.number)
+            try:
+                traces = [with_end(t, tokenizers["base"]) for t in runner.traces_of(loaded, vocab)]
+                if job.mode == "count":
+                    found["cases"][name] = count(pair, traces, f"{len(found['cases'])}", job.number)
+                    continue
+                difference, steps = verify(pair, loaded, traces, vocab)
+            except (CompareError, UnavailableError) as error:
+                if job.mode != "history":
+                    raise
+                found["refused"][name] = " ".join(str(error).split())
                 continue
-            difference, steps = verify(pair, loaded, traces, vocab)
             if difference is not None:
                 found["differences"].append(difference)
-                if not job.unequal:
-                    return found
-                continue
+                if job.mode != "history":
+                    if not job.unequal:
+                        return found
+                    continue
             found["cases"][name] = {"texts": [t.name for t in loaded.texts], "steps": steps}
             if job.mode == "verify":
                 found["counters"] += _counters(name, pair, traces)
             prepared.append((name, pair, traces))
         found["setup_s"] = time.monotonic() - started
-        if job.mode != "time":
+        if job.mode in ("verify", "count"):
             return found
         for at, (name, pair, traces) in enumerate(prepared):
             left = started + found["setup_s"] + job.seconds - time.monotonic()
             share = left / (len(prepared) - at)
-            found["cases"][name].update(measure(pair, traces, share, job.number))
+            least = MIN_ROUNDS
+            if job.mode == "history":
+                # Enough compilations that the process carries a median of them.
+                least = max(least, -(-2 * stats.MIN_ABOVE // len(traces)))
+            found["cases"][name].update(measure(pair, traces, share, job.number, least))
     found["metadata"] = machine_metadata()
     found["wall_s"] = time.monotonic() - started
     return found
@@ -204,9 +215,12 @@ def _difference(
 
 
 def measure(
-    pair: Mapping[str, Subject], traces: Sequence[TokenArray], seconds: float, number: int
-) -> dict[str, Any]:
+    pair: Mapping[str, Subject], traces: Sequence[TokenArray], seconds: float, number: int,
+    least: int = MIN_ROUNDS,
+) -> dict[str, Any]:  # fmt: skip
     """Replay the traces of a case by both sides in turn, each replay on a fresh matcher.
+
+    As often as fits into ``seconds``, but at least ``least`` times.
 
     Returns:
         ``rounds`` and, by side, ``compile`` (one time a replay), ``mask`` and ``consume`` (one
@@ -218,18 +232,25 @@ def measure(
     }
     until = time.monotonic() + seconds
     rounds = 0
-    while rounds < MAX_ROUNDS and (rounds < MIN_ROUNDS or rounds % 2 or time.monotonic() < until):
+    while rounds < MAX_ROUNDS and (rounds < least or rounds % 2 or time.monotonic() < until):
         for at, trace in enumerate(traces):
             first = (rounds + at + number) % 2
+            done: dict[str, Replay] = {}
             for side in (SIDES[first], SIDES[1 - first]):
-                subject, into = pair[side], times[side]
+                subject = pair[side]
                 with subject.tokenizer.matcher(subject.grammar) as matcher:
-                    done = replay(matcher, trace)
-                    if done.end in (End.MASK_ERROR, End.CONSUME_ERROR):
-                        raise CompareError(f"{side} fails in the middle of a text: {done.end.name}")
-                    into["compile"].append(np.array([matcher.compile_ns], np.uint64))
-                into["mask"].append(done.op_ns)
-                into["consume"].append(done.consume_ns)
+                    done[side] = replay(matcher, trace)
+                    times[side]["compile"].append(np.array([matcher.compile_ns], np.uint64))
+                if done[side].end in (End.MASK_ERROR, End.CONSUME_ERROR):
+                    raise CompareError(
+                        f"{side} fails in the middle of a text: {done[side].end.name}"
+                    )
+            # Where one side stops earlier (its masks differ then) only the steps of both count.
+            masks = min(len(of_side.op_ns) for of_side in done.values())
+            consumed = min(len(of_side.consume_ns) for of_side in done.values())
+            for side, of_side in done.items():
+                times[side]["mask"].append(of_side.op_ns[:masks])
+                times[side]["consume"].append(of_side.consume_ns[:consumed])
         rounds += 1
     packed = {
         side: {name: pack(arrays) for name, arrays in of_side.items()}
@@ -302,6 +323,8 @@ def main() -> None:
     try:
         result = run(Job.read(Path(sys.argv[1])))
     except LlgbenchError as error:
+        from llgbench import output  # the terminal's library: a third of a worker's imports
+
         output.say(" ".join(str(error).split()))
         sys.exit(output.EXIT_BAD_INPUT)
     Path(sys.argv[2]).write_text(json.dumps(result))

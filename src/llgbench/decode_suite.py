@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llgbench.configuration import QUICK_VOCABS
+from llgbench.suite import Values
 from llgbench.variant import DEFAULT_VARIANTS
 
 if TYPE_CHECKING:
@@ -20,9 +21,6 @@ CASE = "json-tool-call"
 _OTHER_MODES = ("sample-first", "validate-first", "forced", "overlap")
 _MODES_VOCAB = "llama-bpe"
 _UNCONSTRAINED = "unconstrained"
-
-# Metrics by parameter; a string in place of the metrics says why there are none.
-Values = dict[str, dict[str, float] | str]
 
 
 def parameters() -> list[str]:
@@ -117,18 +115,3 @@ def apply(parameter: str, rounds: int = 200) -> tuple[float, float]:
     mask = np.packbits(bits, bitorder="little").view(np.uint32)
     times = compare_apply(mask, int(n), rounds)
     return times.ours_ns, times.plain_ns
-
-
-def require(found: Values, parameter: str) -> None:
-    """Raise NotImplementedError, ASV's n/a, with the reason where a parameter has no values."""
-    metrics = found.get(parameter, "it was not measured")
-    if isinstance(metrics, str):
-        raise NotImplementedError(metrics)
-
-
-def look_up(found: Values, parameter: str, metric: str) -> float:
-    """Return one value; see :func:`require`."""
-    metrics = found[parameter]
-    if isinstance(metrics, str):
-        raise NotImplementedError(metrics)
-    return metrics[metric]

@@ -87,6 +87,21 @@ class Workbench:
         self.close()
 
 
+def engine_name(configuration: Configuration) -> str:
+    """Return the name of the engine a configuration runs on.
+
+    Raises:
+        UnavailableError: it needs the fallback, and no engine here has it.
+    """
+    if configuration.engine != "default":
+        return configuration.engine
+    variant = get(configuration.variant)
+    name = registry.default_for(variant)
+    if variant.fallback and registry.entries()[name].path is None:
+        raise UnavailableError(registry.why_no_fallback())
+    return name
+
+
 def engine_for(configuration: Configuration) -> Engine:
     """Return the engine a configuration runs on.
 
@@ -94,13 +109,7 @@ def engine_for(configuration: Configuration) -> Engine:
         UnavailableError: it is not here, or lacks what the variant needs.
         UnknownNameError: no engine has that name.
     """
-    variant = get(configuration.variant)
-    name = configuration.engine
-    if name == "default":
-        name = registry.default_for(variant)
-        if variant.fallback and registry.entries()[name].path is None:
-            raise UnavailableError(registry.why_no_fallback())
-    return registry.get(name)
+    return registry.get(engine_name(configuration))
 
 
 @dataclass(frozen=True)
@@ -109,6 +118,7 @@ class Ready:
 
     configuration: Configuration
     variant: Variant
+    engine_name: str
     engine: Engine
     tokenizer: Tokenizer
     reference: Tokenizer
@@ -123,11 +133,12 @@ def prepare(configuration: Configuration, subject: Case, bench: Workbench) -> Re
         GrammarError: the engine does not compile the grammar.
     """
     variant = get(configuration.variant)
-    engine = engine_for(configuration)
+    name = engine_name(configuration)
+    engine = registry.get(name)
     tokenizer = bench.tokenizer(engine, variant)
     reference = bench.tokenizer(engine, reference_of(variant))
     grammar = subject.lark(bridge.options(engine, variant))
-    return Ready(configuration, variant, engine, tokenizer, reference, grammar)
+    return Ready(configuration, variant, name, engine, tokenizer, reference, grammar)
 
 
 def judge(
@@ -257,9 +268,7 @@ def _entry(
     return Entry(
         item.configuration,
         engine={
-            "name": item.configuration.engine
-            if item.configuration.engine != "default"
-            else registry.default_for(item.variant),
+            "name": item.engine_name,
             "release": item.engine.release,
             "sha256": item.engine.sha256,
         },

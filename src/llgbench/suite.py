@@ -83,23 +83,21 @@ def values(entries: Sequence[Entry]) -> Values:
     return found
 
 
-def look_up(found: Values, configuration: str, metric: str) -> Value:
-    """Return one value, NaN (ASV's n/a) where the sample cannot carry it.
+def require(found: Values, name: str) -> dict[str, Value]:
+    """Return the metrics of a configuration.
 
     Raises:
-        NotImplementedError: the configuration did not run; ASV shows n/a, the message says why.
+        NotImplementedError: it has none; ASV shows n/a, the message says why.
     """
-    metrics = found[configuration]
+    metrics = found.get(name, "it was not measured")
     if isinstance(metrics, str):
         raise NotImplementedError(metrics)
-    return metrics.get(metric, NOT_A_NUMBER)
+    return metrics
 
 
-def require(found: Values, configuration: str) -> None:
-    """Raise NotImplementedError with the reason where a configuration did not run."""
-    reason = found[configuration]
-    if isinstance(reason, str):
-        raise NotImplementedError(reason)
+def look_up(found: Values, name: str, metric: str) -> Value:
+    """Return one value, NaN (ASV's n/a) where the sample cannot carry it; see :func:`require`."""
+    return require(found, name).get(metric, NOT_A_NUMBER)
 
 
 def _of_entry(entry: Entry) -> dict[str, Value]:
