@@ -25,7 +25,7 @@
 //! its current lexeme began in.
 //!
 //! Levels come about in two ways. While the bytes after a boundary are few (`threshold`), a level is
-//! read when first needed: once a trie walk, however many branches die, and thrown away after it.
+//! read when first needed, and stays until a byte is committed: once for all the walks of a mask.
 //! When they are more, the level is made once and then read on with every committed byte, so that no
 //! step ever reads more than `threshold` bytes and those of one token, whatever the lexeme's length.
 //!
@@ -123,7 +123,7 @@ struct Level {
     reading: Reading,
     /// Captures made since the boundary; the parser's own once the level is promoted.
     captures: Captures,
-    /// Made in a trie walk and dropped with it.
+    /// Made in a trie walk: without row infos and captures, good until something is committed.
     in_walk: bool,
 }
 
@@ -146,14 +146,20 @@ pub(super) struct Fallback {
     displaced: Vec<(usize, Row)>,
     siblings: Option<Siblings>,
     /// Rows and items below these belong to a level; 0 where there is none.
-    pub(super) rows_end: usize,
+    rows_end: usize,
     pub(super) items_end: usize,
+    /// The same for those rows that have an info: not those of levels made in a walk.
+    pub(super) row_infos_end: usize,
     /// Rows below this are a level's or those of `siblings`.
     rows_in_use: usize,
     /// The lexeme that the parser is being given: its row, and where its bytes are on the stack.
     fed: Option<(u32, usize, usize)>,
     /// Whether the current walk has left anything to clean up.
     walked: bool,
+    /// Whether a level of the walk points at grammar stack nodes, which end with the walk.
+    fleeting: bool,
+    /// Whether a byte was committed that the levels are to follow.
+    out_of_step: bool,
     /// How far behind the committed bytes the byte that is being read lies.
     pub(super) lag: usize,
     stats: FallbackStats,
@@ -197,12 +203,9 @@ impl ParserState {
     /// bytes have become too many to be read again.
     #[inline(always)]
     pub(super) fn sync_fallback(&mut self) {
-        if self.fallback.on {
-            let pending = self.dead_end_of(self.lexer_state()) == DeadEnd::FallBack;
-            if pending || !self.fallback.levels.is_empty() {
-                self.step_levels();
-                self.make_due_levels();
-            }
+        if std::mem::take(&mut self.fallback.out_of_step) {
+            self.step_levels();
+            self.make_due_levels();
         }
     }
 
@@ -230,10 +233,10 @@ impl ParserState {
     fn clean_up_after_walk(&mut self) {
         self.fallback.siblings = None;
         self.put_rows_back();
-        let levels = &self.fallback.levels;
-        let kept = levels.iter().take_while(|level| !level.in_walk).count();
-        self.keep_levels(kept);
         self.forget_marks(self.lexer_stack.len());
+        if std::mem::take(&mut self.fallback.fleeting) {
+            self.drop_walk_levels();
+        }
     }
 
     /// Whether a boundary is pending below a top that does not accept.
@@ -255,7 +258,7 @@ impl ParserState {
         }
         let mut key = vec![];
         let mut boundary = self.newest_boundary().map(|(boundary, _)| boundary);
-        for level in &self.fallback.levels {
+        for level in self.kept_levels() {
             key.push(boundary.map_or(u32::MAX, |boundary| boundary.at as u32));
             key.push(level.reading.top.row_idx);
             key.push(level.reading.top.lexer_state.as_u32());
@@ -279,8 +282,11 @@ impl ParserState {
     fn flush_fallback(&mut self) -> bool {
         // Definitively there is no way back, so it is tried out first.
         let definitive = self.scratch.definitive;
-        if definitive && !self.run_speculative("fallback_flush", |s| s.flush_fallback()) {
-            return false;
+        if definitive {
+            if !self.run_speculative("fallback_flush", |s| s.flush_fallback()) {
+                return false;
+            }
+            self.drop_walk_levels();
         }
         let Some((mut reading, level)) = self.reading_to_end() else {
             return false;
@@ -356,7 +362,15 @@ impl ParserState {
     }
 
     /// The bytes of the current lexeme where the entries of its row are not all it has.
+    #[inline(always)]
     pub(super) fn bytes_of_lexeme(&self) -> Option<Vec<u8>> {
+        if self.fallback.fed.is_none() && self.fallback.marks.is_empty() {
+            return None;
+        }
+        self.bytes_of_marked_lexeme()
+    }
+
+    fn bytes_of_marked_lexeme(&self) -> Option<Vec<u8>> {
         let row_idx = self.lexer_state().row_idx;
         match self.fallback.fed {
             Some((fed, from, to)) if fed == row_idx => Some(self.bytes_between(from, to)),
@@ -368,8 +382,39 @@ impl ParserState {
     }
 
     pub(super) fn try_push_byte_or_fall_back(&mut self, byte: u8) -> bool {
-        let mut recognizer = ParserRecognizer::new(self);
-        FallbackRecognizer(&mut recognizer).try_push_byte(byte)
+        FallbackRecognizer { state: self }.try_push_byte(byte)
+    }
+
+    // The two ways in which a walk leaves a lexeme are called cold: registers then are saved where
+    // they are called, and not at every byte.
+
+    /// Pushes a byte that kills the lexer in a state that accepts, or that is past one.
+    #[cold]
+    #[inline(never)]
+    fn push_dead_end(&mut self, state: StateID, byte: u8) -> bool {
+        if self.lexer().dfa.dead_end(state) == DeadEnd::FallBack {
+            return self.fall_back(byte);
+        }
+        self.lexer().may_begin_with(byte)
+            && self.advance_parser(PreLexeme {
+                idx: MatchingLexemesIdx::GreedyAccepting(state),
+                byte: Some(byte),
+                byte_next_row: true,
+            })
+    }
+
+    /// Pushes the last byte of a lazy lexeme, or of a special token.
+    #[cold]
+    #[inline(never)]
+    fn push_lazy_lexeme(&mut self, next: StateID, byte: u8) -> bool {
+        if self.lexer().dfa.state_desc(next).has_special_token {
+            return self.special_pre_lexeme(next);
+        }
+        self.advance_parser(PreLexeme {
+            idx: MatchingLexemesIdx::LazyAccepting(next),
+            byte: Some(byte),
+            byte_next_row: false,
+        })
     }
 }
 
@@ -651,7 +696,10 @@ impl ParserState {
     /// Forgets what another reading, now dropped, emitted from a row; captures would begin with it.
     fn forget_lexeme(&mut self, row_idx: u32) {
         if self.scratch.definitive {
-            self.row_infos[row_idx as usize].lexeme = Lexeme::bogus();
+            let lexeme = &mut self.row_infos[row_idx as usize].lexeme;
+            if !lexeme.is_bogus() {
+                *lexeme = Lexeme::bogus();
+            }
         }
     }
 
@@ -686,21 +734,16 @@ impl ParserState {
                     lexer_state,
                     byte: Some(byte),
                 });
-                if self.accepts_in(lexer_state) {
-                    self.keep_levels(0);
-                } else if self.accepts(curr) {
-                    let state = curr.lexer_state;
-                    self.fallback.marks.push(Mark {
-                        at,
-                        row_idx: curr.row_idx,
-                        boundary: Some(Boundary { at: at - 1, state }),
-                        jump: None,
-                        level: 0,
-                    });
+                match self.lexer().dfa.dead_end(lexer_state) {
+                    // Nothing was pending before, and nothing is now.
+                    DeadEnd::Reject => {}
+                    DeadEnd::Emit => self.keep_levels(0),
+                    DeadEnd::FallBack => self.commit_past_boundary(at, curr),
                 }
                 true
             }
             (LexerResult::Error, Some(byte)) => {
+                self.drop_walk_levels();
                 self.dead_end_of(curr) == DeadEnd::FallBack && self.fall_back(byte)
             }
             (res, _) => {
@@ -709,6 +752,22 @@ impl ParserState {
                 self.advance_lexer_or_parser(res, curr)
             }
         }
+    }
+
+    #[inline(never)]
+    fn commit_past_boundary(&mut self, at: usize, curr: LexerState) {
+        self.drop_walk_levels();
+        if self.accepts(curr) {
+            let state = curr.lexer_state;
+            self.fallback.marks.push(Mark {
+                at,
+                row_idx: curr.row_idx,
+                boundary: Some(Boundary { at: at - 1, state }),
+                jump: None,
+                level: 0,
+            });
+        }
+        self.fallback.out_of_step = true;
     }
 
     /// Pushes a byte that kills the lexer, as read after a fallback.
@@ -751,6 +810,7 @@ impl ParserState {
         if self.scratch.definitive {
             mark.level = 0;
             self.promote(level);
+            self.fallback.out_of_step = true;
             self.backtrack_byte_count = reading.hidden;
         }
         self.fallback.marks.push(mark);
@@ -836,6 +896,8 @@ impl ParserState {
         let mut reading = self.last_reading(base);
         let dead = Reading::dead(reading.top.row_idx);
         let own = std::mem::replace(&mut self.captures, Captures::new());
+        let nodes = self.scratch.grammar_stack.len();
+        let in_walk = !self.scratch.definitive;
         let read = reading.boundary.and_then(|boundary| {
             let level = self.fallback.levels.len() + 1;
             self.emit(&mut reading, boundary)
@@ -844,8 +906,9 @@ impl ParserState {
         self.fallback.levels.push(Level {
             reading: read.map_or(dead, |(reading, _)| reading),
             captures: std::mem::replace(&mut self.captures, own),
-            in_walk: !self.scratch.definitive,
+            in_walk,
         });
+        self.fallback.fleeting |= in_walk && self.scratch.grammar_stack.len() > nodes;
         self.note_levels_end();
     }
 
@@ -924,6 +987,21 @@ impl ParserState {
         }
     }
 
+    /// The levels that are kept in step.
+    fn kept_levels(&self) -> impl Iterator<Item = &Level> {
+        self.fallback.levels.iter().take_while(|level| !level.in_walk)
+    }
+
+    /// To be called before anything is committed.
+    #[inline(always)]
+    fn drop_walk_levels(&mut self) {
+        if self.fallback.levels.last().is_some_and(|level| level.in_walk) {
+            let kept = self.kept_levels().count();
+            self.keep_levels(kept);
+        }
+    }
+
+    #[inline(always)]
     fn keep_levels(&mut self, count: usize) {
         if self.fallback.levels.len() > count {
             self.fallback.levels.truncate(count);
@@ -931,20 +1009,21 @@ impl ParserState {
         }
     }
 
+    #[inline(never)]
     fn note_levels_end(&mut self) {
-        let (rows, items) = match self.fallback.levels.last() {
-            Some(level) => {
-                let row_idx = level.reading.top.row_idx as usize;
-                (row_idx + 1, self.rows[row_idx].last_item as usize)
-            }
-            None => (0, 0),
-        };
+        let end_of = |level: &Level| level.reading.top.row_idx as usize + 1;
+        let rows = self.fallback.levels.last().map_or(0, end_of);
         self.fallback.rows_end = rows;
-        self.fallback.items_end = items;
+        self.fallback.items_end = match rows {
+            0 => 0,
+            _ => self.rows[rows - 1].last_item as usize,
+        };
+        self.fallback.row_infos_end = self.kept_levels().last().map_or(0, end_of);
         self.fallback.rows_in_use = rows;
         self.fallback.siblings = None;
         if self.scratch.definitive {
-            self.row_infos.truncate(self.num_rows().max(rows));
+            let infos = self.num_rows().max(self.fallback.row_infos_end);
+            self.row_infos.truncate(infos);
         }
     }
 
@@ -961,84 +1040,76 @@ impl ParserState {
 
 /// A recognizer for trie walks with the fallback on. It is a type of its own so that a walk with
 /// the fallback off has not one instruction more than it ever had.
-struct FallbackRecognizer<'a, 'b>(&'a mut ParserRecognizer<'b>);
+struct FallbackRecognizer<'a> {
+    // Not a ParserRecognizer: through a second pointer, the walk would load this anew at each byte.
+    state: &'a mut ParserState,
+}
 
-impl Recognizer for FallbackRecognizer<'_, '_> {
+impl FallbackRecognizer<'_> {
+    fn stock(&mut self) -> ParserRecognizer<'_> {
+        ParserRecognizer::new(self.state)
+    }
+}
+
+impl Recognizer for FallbackRecognizer<'_> {
     fn cancellation_enabled(&self) -> bool {
-        self.0.cancellation_enabled()
+        self.state.cancellation.is_some()
     }
 
     fn cancellation_requested(&self) -> bool {
-        self.0.cancellation_requested()
+        self.state.is_cancelled()
     }
 
     #[inline(always)]
     fn pop_bytes(&mut self, num: usize) {
-        self.0.pop_bytes(num);
+        self.stock().pop_bytes(num);
     }
 
     fn collapse(&mut self) {
-        self.0.collapse();
+        self.stock().collapse();
     }
 
     fn trie_started(&mut self, lbl: &str) {
-        self.0.trie_started(lbl);
+        self.stock().trie_started(lbl);
     }
 
     fn trie_finished(&mut self) {
-        self.0.trie_finished();
+        self.stock().trie_finished();
     }
 
     #[inline(always)]
     fn try_push_byte(&mut self, byte: u8) -> bool {
-        let state = &mut *self.0.state;
+        let state = &mut *self.state;
         let curr = state.lexer_state();
         let lexer = state.shared_box.lexer_mut();
         let cancellation = &state.cancellation;
         let next = lexer
             .dfa
             .transition_with_cancellation(curr.lexer_state, byte, cancellation);
-        if !next.is_dead() && !next.has_lowest_match() {
+        if next.is_dead() {
+            lexer.dfa.dead_end(curr.lexer_state) != DeadEnd::Reject
+                && state.push_dead_end(curr.lexer_state, byte)
+        } else if next.has_lowest_match() {
+            state.push_lazy_lexeme(next, byte)
+        } else {
             state.lexer_stack.push(LexerState {
                 row_idx: curr.row_idx,
                 lexer_state: next,
                 byte: Some(byte),
             });
-            return true;
+            true
         }
-        if next.is_dead() {
-            match lexer.dfa.dead_end(curr.lexer_state) {
-                DeadEnd::Reject => return false,
-                DeadEnd::Emit if !lexer.may_begin_with(byte) => return false,
-                DeadEnd::Emit => {
-                    return state.advance_parser(PreLexeme {
-                        idx: MatchingLexemesIdx::GreedyAccepting(curr.lexer_state),
-                        byte: Some(byte),
-                        byte_next_row: true,
-                    })
-                }
-                DeadEnd::FallBack => return state.fall_back(byte),
-            }
-        }
-        self.push_lazy_lexeme(byte)
     }
 
     fn save_stats(&mut self, nodes_walked: usize) {
-        self.0.save_stats(nodes_walked);
+        self.stock().save_stats(nodes_walked);
     }
 }
 
-impl FallbackRecognizer<'_, '_> {
-    #[inline(never)]
-    fn push_lazy_lexeme(&mut self, byte: u8) -> bool {
-        self.0.try_push_byte(byte)
-    }
-}
-
-impl<'b> ParserRecognizer<'b> {
+impl ParserRecognizer<'_> {
     /// This recognizer with the fallback on; only to be used where it is.
-    fn with_fallback<'a>(&'a mut self) -> FallbackRecognizer<'a, 'b> {
-        FallbackRecognizer(self)
+    fn with_fallback(&mut self) -> FallbackRecognizer<'_> {
+        FallbackRecognizer { state: self.state }
     }
 
     /// `trie.add_bias()` with this recognizer, the fallback on where the grammar asks for it.

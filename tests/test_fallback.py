@@ -30,7 +30,7 @@ NESTED = (
 )
 
 
-# Where engines are kept between sessions, unlike all else that tests cache: building takes minutes.
+# Where engines are kept between runs, unlike all else that tests cache: building takes minutes.
 CACHE = os.environ.get(paths.CACHE_VARIABLE)
 
 
