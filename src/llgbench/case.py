@@ -100,7 +100,7 @@ class Case:
         """
         merged = {**self.options, **(options or {})}
         body = f"start: %json {self.source}" if self.kind == "json_schema" else self.source
-        return f"%llguidance {json.dumps(merged)}\n{body}"
+        return with_options(body, merged)
 
     @cached_property
     def digest(self) -> str:
@@ -111,6 +111,11 @@ class Case:
         for text in self.texts:
             h.update(text.name.encode() + b"\0" + text.data + b"\0")
         return h.hexdigest()[:16]
+
+
+def with_options(grammar: str, options: Mapping[str, Any]) -> str:
+    """Return a Lark grammar with llguidance's options in a line before it."""
+    return f"%llguidance {json.dumps(dict(options))}\n{grammar}"
 
 
 def names(root: Path | None = None) -> list[str]:

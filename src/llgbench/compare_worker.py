@@ -7,7 +7,6 @@ masks of every step are compared before anything is timed.
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -21,9 +20,10 @@ from llgbench import bridge, case, counters, runner, stats
 from llgbench._native import ffi, lib
 from llgbench.case import Case
 from llgbench.engine import TokenArray, load
-from llgbench.errors import CompareError, GrammarError, LlgbenchError, UnavailableError
+from llgbench.errors import CompareError, GrammarError, UnavailableError
 from llgbench.records import pack
 from llgbench.replay import End, Replay, Subject, replay, with_end
+from llgbench.serving import serve
 from llgbench.sides import SIDES, Side
 from llgbench.variant import get
 from llgbench.vocab import Vocab, open_vocab
@@ -281,8 +281,9 @@ def count(
         matcher = lib.lb_count_new_matcher(api, init, b"lark", subject.grammar.encode(), named)
         try:
             lib.lb_count_replay(
-                api, matcher, ffi.from_buffer("uint32_t[]", trace), len(trace), named
-            )
+                api, matcher, ffi.from_buffer("uint32_t[]", trace), len(trace),
+                lib.LB_PART_MASK | lib.LB_PART_CONSUME, lib.LB_DUMP_CALL, named,
+            )  # fmt: skip
         finally:
             api.free_matcher(matcher)
     return {"label": label, "rounds": rounds // 2 * 2}
@@ -318,17 +319,5 @@ def machine_metadata() -> dict[str, Any]:
     return {k: v for k, v in found.items() if isinstance(v, str | int | float)}
 
 
-def main() -> None:
-    """Do the job of the first argument, write the result to the second."""
-    try:
-        result = run(Job.read(Path(sys.argv[1])))
-    except LlgbenchError as error:
-        from llgbench import output  # the terminal's library: a third of a worker's imports
-
-        output.say(" ".join(str(error).split()))
-        sys.exit(output.EXIT_BAD_INPUT)
-    Path(sys.argv[2]).write_text(json.dumps(result))
-
-
 if __name__ == "__main__":
-    main()
+    serve(lambda job: run(Job.read(job)))

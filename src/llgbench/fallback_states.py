@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Literal
 
@@ -31,7 +31,7 @@ LONGEST_REPLAY = 4096
 CHECKPOINT_VOCAB = "llama-spm"
 
 
-def points(lengths: tuple[int, ...]) -> list[tuple[int, Strategy]]:
+def points(lengths: Sequence[int]) -> list[tuple[int, Strategy]]:
     """Return the lengths and strategies that are measured, in order."""
     return [
         (n, strategy)
@@ -72,11 +72,12 @@ def matchers_of(
         CompareError: a grammar refuses the text.
     """
     tokenizer = bench.tokenizer(engine, REFERENCE_FALLBACK)
+    options = bridge.options(engine, REFERENCE_FALLBACK)
+    tokens = bench.vocab.trace(state.text).tolist()
     found: dict[Reading, Matcher] = {}
     for reading, grammar in state.grammars.items():
-        option = f'%llguidance {{"{engine.fallback_option}": true}}\n'
-        matcher = found[reading] = stack.enter_context(tokenizer.matcher(option + grammar))
-        tokens = bench.vocab.trace(state.text).tolist()
+        matcher = tokenizer.matcher(case.with_options(grammar, options))
+        found[reading] = stack.enter_context(matcher)
         if not matcher.consume_all(tokens) or matcher.mask() is None:
             raise CompareError(f"{state.name}, {reading}: the grammar refuses {state.text!r}")
     return found

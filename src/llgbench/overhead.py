@@ -173,7 +173,7 @@ def curve(
     """
     _, engine = engines()
     with Workbench(vocab) as bench:
-        for n, strategy in points(tuple(lengths)):
+        for n, strategy in points(lengths):
             doing(f"checkpoint@{n}, {strategy}")
             matcher, trace = checkpoint(n, strategy, engine, bench)
             with matcher:

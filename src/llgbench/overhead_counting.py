@@ -6,12 +6,12 @@ option on has a copy of the library, because the seeds of one library are drawn 
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from llgbench.overhead_worker import KINDS, PARTS, Job, label
 from llgbench.pending import STATES
 from llgbench.replay import replay
 from llgbench.runner import Workbench
+from llgbench.sides import copy_of
 
 # Processes, each with seeds of its own, which move a ratio by some hundredths of a percent.
 SEEDS = 2
@@ -130,8 +131,7 @@ def on_json(
     callgrind.require()
     stock, fallback = engines()
     with tempfile.TemporaryDirectory(prefix="llgbench-") as folder:
-        copy = Path(folder) / f"copy-{fallback.path.name}"
-        shutil.copyfile(fallback.path, copy)
+        copy = copy_of(fallback.path, Path(folder))
         sides = {"stock": str(stock.path), "off": str(fallback.path), "on": str(copy)}
         job = Job("json", sides, fallback.fallback_option or "", vocab, tuple(cases))
         # Counts do not mind company; two processes are what a small machine has memory for.
@@ -177,7 +177,7 @@ def curve(
     """
     callgrind.require()
     _, engine = engines()
-    wanted = points(tuple(lengths))
+    wanted = points(lengths)
     names = [f"{n} {strategy}" for n, strategy in wanted]
     sums = _count(_job("curve", engine, vocab, names), 0)
     with Workbench(vocab) as bench:
@@ -199,11 +199,12 @@ def work(n: int, strategy: Strategy, engine: Engine, bench: Workbench) -> dict[s
     return {name: int(found[name].max()) for name in WORK if name in found}
 
 
-def _job(what: str, engine: Engine, vocab: str, names: Sequence[str]) -> Job:
-    return Job(
-        "pending" if what == "pending" else "curve",
-        {"on": str(engine.path)}, engine.fallback_option or "", vocab, tuple(names),
-    )  # fmt: skip
+def _job(
+    what: Literal["pending", "curve"], engine: Engine, vocab: str, names: Sequence[str]
+) -> Job:
+    """Return a job for the one side ``on``."""
+    sides = {"on": str(engine.path)}
+    return Job(what, sides, engine.fallback_option or "", vocab, tuple(names))
 
 
 def _count(job: Job, seed: int) -> _Sums:

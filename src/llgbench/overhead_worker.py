@@ -8,23 +8,23 @@ taken out, the side, and what was collected.
 from __future__ import annotations
 
 import json
-import sys
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
-from llgbench import case, output, runner
+from llgbench import case, runner
 from llgbench._native import ffi, lib
 from llgbench.compare_worker import COUNTED_STEPS
 from llgbench.engine import Engine, Matcher, TokenArray, load
-from llgbench.errors import CompareError, LlgbenchError
-from llgbench.fallback_states import checkpoint, dropper, matchers_of
+from llgbench.errors import CompareError
+from llgbench.fallback_states import Strategy, checkpoint, dropper, matchers_of
 from llgbench.pending import STATES
 from llgbench.replay import replay, with_end
 from llgbench.runner import Workbench
+from llgbench.serving import serve
 from llgbench.variant import get
 
 KINDS = ("cold", "warm")
@@ -104,7 +104,8 @@ def _json(job: Job, engine: Engine, bench: Workbench, side: str, name: str) -> i
     for part, flag in PARTS.items():
         with tokenizer.matcher(grammar) as matcher:
             for kind in KINDS:
-                steps = _count_parts(matcher, trace, flag, label(name, side, kind, part))
+                named = label(name, side, kind, part)
+                steps = _count_replay(matcher, trace, flag, lib.LB_DUMP_REPLAY, named)
                 matcher.reset()
     return steps
 
@@ -126,39 +127,23 @@ def _pending(job: Job, engine: Engine, bench: Workbench, side: str, name: str) -
 def _curve(job: Job, engine: Engine, bench: Workbench, side: str, name: str) -> int:
     """Count each step of a checkpoint, after a first replay that builds the lexer's states."""
     n, _, strategy = name.partition(" ")
-    matcher, trace = checkpoint(
-        int(n), "replay" if strategy == "replay" else "shadow", engine, bench
-    )
+    matcher, trace = checkpoint(int(n), cast(Strategy, strategy), engine, bench)
     with matcher:
         replay(matcher, trace)
         matcher.reset()
-        return _count_parts(
-            matcher, trace, lib.LB_PART_MASK | lib.LB_PART_CONSUME, label(name, side),
-            each_step=True,
-        )  # fmt: skip
+        both = lib.LB_PART_MASK | lib.LB_PART_CONSUME
+        return _count_replay(matcher, trace, both, lib.LB_DUMP_STEP, label(name, side))
 
 
-def _count_parts(
-    matcher: Matcher, trace: TokenArray, parts: int, named: str, *, each_step: bool = False
-) -> int:
+def _count_replay(matcher: Matcher, trace: TokenArray, parts: int, after: int, named: str) -> int:
     """Replay a trace from the present state under callgrind; return the steps taken."""
     return int(
-        lib.lb_count_parts(
+        lib.lb_count_replay(
             matcher.tokenizer.engine.api, matcher.pointer,
-            ffi.from_buffer("uint32_t[]", trace), len(trace), parts, each_step, named.encode(),
+            ffi.from_buffer("uint32_t[]", trace), len(trace), parts, after, named.encode(),
         )
     )  # fmt: skip
 
 
-def main() -> None:
-    """Do the job of the first argument, write the result to the second."""
-    try:
-        result = run(Job.read(Path(sys.argv[1])))
-    except LlgbenchError as error:
-        output.say(" ".join(str(error).split()))
-        sys.exit(output.EXIT_BAD_INPUT)
-    Path(sys.argv[2]).write_text(json.dumps(result))
-
-
 if __name__ == "__main__":
-    main()
+    serve(lambda job: run(Job.read(job)))

@@ -93,9 +93,15 @@ def twin(side: Side, folder: Path) -> Side:
     The same file would be loaded once; a copy gets its own place in memory, as another engine
     would.
     """
-    copy = folder / f"copy-{side.library.name}"
-    shutil.copyfile(side.library, copy)
-    return _side(f"{side.spec} (copy)", load(copy), side.fallback, side.commit)
+    copy = load(copy_of(side.library, folder))
+    return _side(f"{side.spec} (copy)", copy, side.fallback, side.commit)
+
+
+def copy_of(library: Path, folder: Path) -> Path:
+    """Copy a library into a folder, so that it can be loaded beside itself; return the copy."""
+    copy = folder / f"copy-{library.name}"
+    shutil.copyfile(library, copy)
+    return copy
 
 
 def _side(spec: str, engine: Engine, option: str | None, commit: str | None) -> Side:

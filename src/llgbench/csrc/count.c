@@ -48,49 +48,33 @@ LlgMatcher *lb_count_new_matcher(const lb_engine *e, const lb_constraint_init *i
 }
 
 uint32_t lb_count_replay(const lb_engine *e, LlgMatcher *m, const uint32_t *tokens, uint32_t n,
-                         const char *label) {
-    const size_t words = e->matcher_get_mask_byte_size(m) / 4;
-    int32_t status = 0;
-    uint32_t i = 0;
-    CALLGRIND_START_INSTRUMENTATION;
-    for (; i < n && !e->matcher_is_stopped(m); i++) {
-        COUNTED("mask", status = e->matcher_compute_mask(m));
-        if (status != 0) break;
-        if (!has_token(e->matcher_get_mask(m), words, tokens[i]) &&
-            e->matcher_validate_tokens(m, tokens + i, 1) != 1)
-            break;
-        COUNTED("consume", status = e->matcher_consume_token(m, tokens[i]));
-        if (status != 0) break;
-    }
-    CALLGRIND_STOP_INSTRUMENTATION;
-    return i;
-}
-
-uint32_t lb_count_parts(const lb_engine *e, LlgMatcher *m, const uint32_t *tokens, uint32_t n,
-                        int parts, bool each_step, const char *label) {
+                         int parts, lb_dump_after after, const char *label) {
     const size_t words = e->matcher_get_mask_byte_size(m) / 4;
     int32_t status = 0;
     uint32_t i = 0;
 
-#define PART(part, call) \
+#define PART(part, what, call) \
     do { \
         if (parts & (part)) CALLGRIND_TOGGLE_COLLECT; \
         call; \
-        if (parts & (part)) CALLGRIND_TOGGLE_COLLECT; \
+        if (parts & (part)) { \
+            CALLGRIND_TOGGLE_COLLECT; \
+            if (after == LB_DUMP_CALL) dump(label, what); \
+        } \
     } while (0)
 
     CALLGRIND_START_INSTRUMENTATION;
     for (; i < n && !e->matcher_is_stopped(m); i++) {
-        PART(LB_PART_MASK, status = e->matcher_compute_mask(m));
+        PART(LB_PART_MASK, "mask", status = e->matcher_compute_mask(m));
         if (status != 0) break;
         if (!has_token(e->matcher_get_mask(m), words, tokens[i]) &&
             e->matcher_validate_tokens(m, tokens + i, 1) != 1)
             break;
-        PART(LB_PART_CONSUME, status = e->matcher_consume_token(m, tokens[i]));
+        PART(LB_PART_CONSUME, "consume", status = e->matcher_consume_token(m, tokens[i]));
         if (status != 0) break;
-        if (each_step) dump(label, "step");
+        if (after == LB_DUMP_STEP) dump(label, "step");
     }
-    if (!each_step) dump(label, "sum");
+    if (after == LB_DUMP_REPLAY) dump(label, "sum");
     CALLGRIND_STOP_INSTRUMENTATION;
 #undef PART
     return i;

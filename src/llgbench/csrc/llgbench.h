@@ -234,17 +234,16 @@ bool lb_count_built(void);
 LlgMatcher *lb_count_new_matcher(const lb_engine *engine, const lb_constraint_init *init,
                                  const char *kind, const char *data, const char *label);
 
-/* As lb_replay with LB_OP_MASK, under callgrind; a dump named `label` and "mask" or "consume"
- * after every call. Returns how many tokens were consumed. */
-uint32_t lb_count_replay(const lb_engine *engine, LlgMatcher *matcher, const uint32_t *tokens,
-                         uint32_t n, const char *label);
-
 enum { LB_PART_MASK = 1, LB_PART_CONSUME = 2 };
 
-/* As lb_count_replay, of the `parts` alone (LB_PART_*): one dump, named `label` and "sum", of the
- * whole replay; or, with `each_step`, one named `label` and "step" after each step. */
-uint32_t lb_count_parts(const lb_engine *engine, LlgMatcher *matcher, const uint32_t *tokens,
-                        uint32_t n, int parts, bool each_step, const char *label);
+/* When a replay is dumped, and the word that follows `label` in the dump's name: after each call,
+ * "mask" or "consume"; after each step, "step"; or once, "sum". */
+typedef enum { LB_DUMP_CALL, LB_DUMP_STEP, LB_DUMP_REPLAY } lb_dump_after;
+
+/* As lb_replay with LB_OP_MASK, under callgrind, of the `parts` alone (LB_PART_*). Returns how many
+ * tokens were consumed. */
+uint32_t lb_count_replay(const lb_engine *engine, LlgMatcher *matcher, const uint32_t *tokens,
+                         uint32_t n, int parts, lb_dump_after after, const char *label);
 
 /* The mask of the present state, after `drop` has made the matcher forget the one it keeps; a dump
  * named `label` and "mask". Returns what llg_matcher_compute_mask does. */
