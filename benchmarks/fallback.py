@@ -11,58 +11,40 @@ def setup_cache():
 setup_cache.timeout = 900
 
 
-class Overhead:
-    """Ratios where no boundary is pending: off over stock, on over off."""
+class _Looked:
+    """Looks values up; each method's name after ``track_`` is the metric's."""
 
     version = "1"
     unit = "ratio"
+
+    def setup(self, found, name):
+        suite.require(found, name)
+
+
+class Overhead(_Looked):
+    """Ratios where no boundary is pending: off over stock, on over off."""
+
     params = (list(suite.OVERHEAD_CASES),)
     param_names = ("case",)
 
-    def setup(self, found, case):
-        suite.require(found, case)
 
-
-class Curve:
+class Curve(_Looked):
     """The dearest step of ``a b{n} d``, in nanoseconds."""
 
-    version = "1"
     unit = "ns"
     params = (list(suite.CURVE),)
     param_names = ("n | strategy",)
 
-    def setup(self, found, point):
-        suite.require(found, point)
 
-    def track_dearest(self, found, point):
-        """Return the dearest step."""
-        return suite.look_up(found, point, "dearest")
-
-    def track_median(self, found, point):
-        """Return the median step."""
-        return suite.look_up(found, point, "median")
-
-
-class Pending:
+class Pending(_Looked):
     """A mask with a boundary pending over the dearer of its two readings alone."""
 
-    version = "1"
-    unit = "ratio"
     params = (list(suite.PENDING),)
     param_names = ("state",)
 
-    def setup(self, found, state):
-        suite.require(found, state)
 
-    def track_time(self, found, state):
-        """Return the ratio of the best times."""
-        return suite.look_up(found, state, "time")
-
-
-class _Counted:
+class _Counted(_Looked):
     """Instructions by callgrind; skipped with its reason where there is no valgrind."""
-
-    version = "1"
 
     def setup(self, found, name):
         suite.require(found, suite.counted(name))
@@ -71,7 +53,6 @@ class _Counted:
 class OverheadInstructions(_Counted):
     """Warm ratios where no boundary is pending, in instructions."""
 
-    unit = "ratio"
     params = (list(suite.COUNTED_CASES),)
     param_names = ("case",)
 
@@ -79,7 +60,6 @@ class OverheadInstructions(_Counted):
 class PendingInstructions(_Counted):
     """As Pending, in instructions."""
 
-    unit = "ratio"
     params = (list(suite.PENDING),)
     param_names = ("state",)
 
@@ -93,6 +73,8 @@ class CurveInstructions(_Counted):
 
 
 suite.give(Overhead, ["off_mask", "off_consume", "on_mask", "on_consume"])
+suite.give(Curve, ["dearest", "median"])
+suite.give(Pending, ["time"])
 suite.give(OverheadInstructions, suite.COUNTED_RATIOS, suite.counted)
 suite.give(PendingInstructions, ["instructions"], suite.counted)
 suite.give(CurveInstructions, ["dearest", "median"], suite.counted)

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from llgbench import records, stats
+from llgbench import asv_results, records, stats
 from llgbench.commit_benchmarks import ratio_twin
 from llgbench.errors import InputError, RecordError
 from llgbench.records import Entry, Record
@@ -117,7 +117,7 @@ def from_asv(results: Path, threshold: float = THRESHOLD) -> list[Alert]:
     Raises:
         RecordError: a result file cannot be read.
     """
-    known = _benchmarks(results)
+    known = asv_results.benchmarks(results)
     series = _series(results, known)
     found = []
     for (machine, name, parameters), by_date in sorted(series.items()):
@@ -221,15 +221,6 @@ def _standard_error(spread: Mapping[str, Any] | None) -> float | None:
         return None
     error = (high - low) / 2 / _HALF_99
     return error if math.isfinite(error) else None
-
-
-def _benchmarks(results: Path) -> dict[str, dict[str, Any]]:
-    """Return what ASV knows of each benchmark, by name."""
-    path = results / "benchmarks.json"
-    if not path.is_file():
-        return {}
-    table = json.loads(path.read_text())
-    return {name: about for name, about in table.items() if isinstance(about, dict)}
 
 
 def from_records(folder: Path, threshold: float = THRESHOLD) -> list[Alert]:

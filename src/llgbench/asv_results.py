@@ -49,8 +49,7 @@ def read_asv(folder: Path) -> list[AsvValue]:
     Raises:
         RecordError: a result file is damaged, or of another version of ASV.
     """
-    index = folder / "benchmarks.json"
-    known = _load(index) if index.is_file() else {}
+    known = benchmarks(folder)
     found: list[AsvValue] = []
     for machine in sorted(path.parent for path in folder.glob("*/machine.json")):
         files = [
@@ -69,14 +68,24 @@ def read_asv(folder: Path) -> list[AsvValue]:
     return found
 
 
+def benchmarks(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return what ASV knows of each benchmark, by name; nothing where it has no index.
+
+    Raises:
+        RecordError: the index is damaged, or of another version of ASV.
+    """
+    index = folder / "benchmarks.json"
+    table = _load(index) if index.is_file() else {}
+    return {name: about for name, about in table.items() if isinstance(about, dict)}
+
+
 def _values(
-    machine: str, content: Mapping[str, Any], known: Mapping[str, Any]
+    machine: str, content: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[AsvValue]:
     columns: Sequence[str] = content["result_columns"]
     for name, packed in sorted(content["results"].items()):
         row = dict(zip(columns, packed, strict=False))
-        about = known.get(name)
-        unit = str(about.get("unit", "")) if isinstance(about, Mapping) else ""
+        unit = str(known.get(name, {}).get("unit", ""))
         choices = list(product(*(row.get("params") or [])))
         results = row.get("result")
         if results is None:

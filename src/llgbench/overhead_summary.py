@@ -6,7 +6,7 @@ Pure: plain rows come in, as ``llgbench overhead --count --json`` writes them, a
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,20 +43,11 @@ def summary(found: Found) -> list[Row]:
         ("off", "off / stock", OFF_LIMIT), ("on", "on / off, no boundary pending", ON_LIMIT),
     ):  # fmt: skip
         for part, words in (("mask", "mask"), ("consume", "token"), ("step", "mask + token")):
-            rows += _worst(
-                f"{title}: {words}, instructions", limit, ratios,
-                lambda row, key=f"{side}_{part}": row[key],  # type: ignore[misc]
-                lambda row: f"{row['case']}, {row['kind']}",
-            )  # fmt: skip
-    for key, words in (
-        ("instructions / dearer", "instructions"), ("time / dearer", "time"),
-    ):  # fmt: skip
-        rows += _worst(
-            f"mask with a boundary pending / the dearer reading's alone, {words}",
-            PENDING_LIMIT, pending,
-            lambda row, key=key: row[key],  # type: ignore[misc]
-            lambda row: str(row["state"]),
-        )  # fmt: skip
+            what = f"{title}: {words}, instructions"
+            rows += _worst(what, limit, ratios, f"{side}_{part}", ("case", "kind"))
+    for measure in ("instructions", "time"):
+        what = f"mask with a boundary pending / the dearer reading's alone, {measure}"
+        rows += _worst(what, PENDING_LIMIT, pending, f"{measure} / dearer", ("state",))
     shadow = [row for row in found.get("checkpoints", ()) if row["strategy"] == "shadow"]
     ends = _ends(shadow, "dearest")
     if ends is not None:
@@ -73,13 +64,14 @@ def _worst(
     what: str,
     limit: float,
     rows: Sequence[Mapping[str, Any]],
-    value: Callable[[Mapping[str, Any]], float],
-    name: Callable[[Mapping[str, Any]], str],
+    key: str,
+    named: Sequence[str],
 ) -> list[Row]:
+    """Return a row of the largest value under ``key``; none where there are no rows."""
     if not rows:
         return []
-    worst = max(rows, key=value)
-    return [_row(what, limit, value(worst), name(worst))]
+    worst = max(rows, key=lambda row: row[key])
+    return [_row(what, limit, worst[key], ", ".join(str(worst[name]) for name in named))]
 
 
 def _ends(rows: Sequence[Mapping[str, Any]], key: str) -> tuple[float, float] | None:

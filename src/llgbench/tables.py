@@ -68,7 +68,6 @@ class Table:
     Attributes:
         name: what kind of table: headline, cases, checkpoints, details, unavailable, asv or
             fallback.
-            fallback.
         title: one line.
         headers: one a column.
         rows: as text, as many cells as headers.
