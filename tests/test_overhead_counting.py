@@ -51,17 +51,17 @@ def test_a_side_against_itself_differs_by_less_than_a_thousandth(tmp_path: Path)
 @built
 @counts
 def test_the_curve_counts_every_step_and_shadow_does_not_grow() -> None:
-    found = {(p.n, p.strategy): p for p in overhead_counting.curve((128, 512))}
+    found = {(p.n, p.strategy): p for p in overhead_counting.curve((128, 1024))}
     assert len(found) == 4
-    short, long = found[128, "shadow"], found[512, "shadow"]
-    assert (short.steps, long.steps) == (65, 257)  # two bytes a token
+    short, long = found[128, "shadow"], found[1024, "shadow"]
+    assert (short.steps, long.steps) == (65, 513)  # two bytes a token
     assert 0 < short.median <= short.dearest
     assert long.dearest < 1.05 * short.dearest
     # Replay only reads all bytes after the boundary again, once a step; the shadow 64 at most.
     work = {key: point.work["reread_bytes"] for key, point in found.items() if point.work}
-    assert work[512, "replay"] > 3 * work[128, "replay"] > 128
-    assert work[512, "shadow"] == work[128, "shadow"] < 128
-    assert found[512, "replay"].median > 1.1 * found[128, "replay"].median
+    assert work[1024, "replay"] > 3 * work[128, "replay"] > 128
+    assert work[1024, "shadow"] == work[128, "shadow"] < 128
+    assert found[1024, "replay"].median > 1.2 * found[128, "replay"].median
 
 
 @built
