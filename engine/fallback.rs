@@ -106,7 +106,8 @@ impl Reading {
     }
 }
 
-/// What the entry at `at` changed besides the stack: it is a jump, or the first after a boundary.
+/// What the entry at `at` changed besides the stack: it is a jump, the first after a boundary, or
+/// the one that another boundary is lost at.
 #[derive(Clone)]
 struct Mark {
     at: usize,
@@ -184,29 +185,49 @@ const SEPARATOR: LexerState = LexerState {
 
 // What parser.rs calls.
 impl ParserState {
-    /// As `advance_lexer_or_parser()` in definitive mode, but a dead lexer falls back.
-    #[inline(always)]
-    pub(super) fn advance_or_fall_back(
-        &mut self,
-        res: LexerResult,
-        curr: LexerState,
-        byte: Option<u8>,
-    ) -> bool {
-        if self.fallback.on {
-            self.commit(res, curr, byte)
-        } else {
-            self.advance_lexer_or_parser(res, curr)
+    /// `try_push_byte_definitive()` with the fallback on.
+    #[inline(never)]
+    pub(super) fn push_byte_or_fall_back(&mut self, byte: Option<u8>) -> (bool, usize) {
+        if self.is_cancelled() {
+            return (false, 0);
         }
-    }
-
-    /// Brings the levels up to the top of the stack, by one committed byte, and makes those whose
-    /// bytes have become too many to be read again.
-    #[inline(always)]
-    pub(super) fn sync_fallback(&mut self) {
+        assert!(self.scratch.definitive && self.backtrack_byte_count == 0);
+        let curr = self.lexer_state();
+        let lexer = self.shared_box.lexer_mut();
+        let res = match byte {
+            Some(byte) => {
+                self.stats.definitive_bytes += 1;
+                lexer.advance(curr.lexer_state, byte, true, &self.cancellation)
+            }
+            None => lexer.force_lexeme_end(curr.lexer_state),
+        };
+        if !self.commit(res, curr, byte) {
+            return (false, 0);
+        }
+        if let Some(byte) = byte {
+            self.bytes.push(byte);
+        }
         if std::mem::take(&mut self.fallback.out_of_step) {
             self.step_levels();
             self.make_due_levels();
         }
+        let given_back = std::mem::take(&mut self.backtrack_byte_count);
+        if given_back > 0 {
+            self.last_force_bytes_len = usize::MAX;
+            self.bytes.truncate(self.bytes.len() - given_back);
+        }
+        (true, given_back)
+    }
+
+    /// To be called where not just the parser's own rows have infos.
+    #[inline(never)]
+    pub(super) fn assert_row_infos_of_levels(&self) {
+        let (rows, levels) = (self.num_rows(), self.fallback.row_infos_end);
+        let infos = self.row_infos.len();
+        assert!(
+            infos == rows.max(levels),
+            "num_rows={rows} levels={levels} row_infos={infos}"
+        );
     }
 
     /// To be called once tokens were rolled back.
@@ -271,13 +292,14 @@ impl ParserState {
         key
     }
 
-    /// Ends the lexeme at its boundary and reads the rest to the end; none where no boundary is
-    /// pending, else whether that worked. As `flush_lexer()`, it pushes one entry.
-    #[inline(always)]
-    pub(super) fn flush_by_fallback(&mut self) -> Option<bool> {
-        self.fallback_pending().then(|| self.flush_fallback())
+    /// `flush_lexer()` with the fallback on.
+    #[inline(never)]
+    pub(super) fn flush_or_fall_back(&mut self) -> bool {
+        self.flush_stock_lexer() || self.fallback_pending() && self.flush_fallback()
     }
 
+    /// Ends the lexeme at its boundary and reads the rest to the end. As `flush_lexer()`, it pushes
+    /// one entry.
     #[inline(never)]
     fn flush_fallback(&mut self) -> bool {
         // Definitively there is no way back, so it is tried out first.
@@ -364,7 +386,8 @@ impl ParserState {
     /// The bytes of the current lexeme where the entries of its row are not all it has.
     #[inline(always)]
     pub(super) fn bytes_of_lexeme(&self) -> Option<Vec<u8>> {
-        if self.fallback.fed.is_none() && self.fallback.marks.is_empty() {
+        let fallback = &self.fallback;
+        if !fallback.on || fallback.fed.is_none() && fallback.marks.is_empty() {
             return None;
         }
         self.bytes_of_marked_lexeme()
@@ -391,11 +414,11 @@ impl ParserState {
     /// Pushes a byte that kills the lexer in a state that accepts, or that is past one.
     #[cold]
     #[inline(never)]
-    fn push_dead_end(&mut self, state: StateID, byte: u8) -> bool {
-        if self.lexer().dfa.dead_end(state) == DeadEnd::FallBack {
+    fn push_dead_end(&mut self, state: StateID, dead_end: DeadEnd, byte: u8) -> bool {
+        if dead_end == DeadEnd::FallBack {
             return self.fall_back(byte);
         }
-        self.lexer().may_begin_with(byte)
+        self.lexer().dfa.may_begin_with(byte)
             && self.advance_parser(PreLexeme {
                 idx: MatchingLexemesIdx::GreedyAccepting(state),
                 byte: Some(byte),
@@ -446,6 +469,13 @@ impl ParserState {
         }
     }
 
+    /// The boundary below the entry at `at`, that of `byte`; none where a lexeme that ended there
+    /// could not be followed by the byte.
+    fn boundary_before(&self, at: usize, state: StateID, byte: u8) -> Option<Boundary> {
+        let useful = self.lexer().dfa.may_begin_with(byte);
+        useful.then_some(Boundary { at: at - 1, state })
+    }
+
     /// The newest boundary of the lexeme on the top of the stack, whose top does not accept, and
     /// the level that it belongs to.
     fn newest_boundary(&self) -> Option<(Boundary, usize)> {
@@ -459,8 +489,9 @@ impl ParserState {
                 return mark.boundary.map(|boundary| (boundary, mark.level));
             }
             if self.accepts(below) {
-                let state = below.lexer_state;
-                return Some((Boundary { at: at - 1, state }, 0));
+                let byte = self.lexer_stack[at].byte?;
+                let boundary = self.boundary_before(at, below.lexer_state, byte)?;
+                return Some((boundary, 0));
             }
         }
         self.committed_boundary(base).map(|boundary| (boundary, 0))
@@ -564,8 +595,7 @@ impl ParserState {
                     reading.boundary = None;
                     self.outdate_levels(level);
                 } else if self.accepts(top) {
-                    let state = top.lexer_state;
-                    reading.boundary = Some(Boundary { at: at - 1, state });
+                    reading.boundary = self.boundary_before(at, top.lexer_state, byte);
                 }
                 reading.top = LexerState {
                     lexer_state,
@@ -737,8 +767,8 @@ impl ParserState {
                 match self.lexer().dfa.dead_end(lexer_state) {
                     // Nothing was pending before, and nothing is now.
                     DeadEnd::Reject => {}
-                    DeadEnd::Emit => self.keep_levels(0),
-                    DeadEnd::FallBack => self.commit_past_boundary(at, curr),
+                    DeadEnd::Emit => self.commit_acceptance(at, curr.row_idx),
+                    DeadEnd::FallBack => self.commit_past_boundary(at, curr, byte),
                 }
                 true
             }
@@ -754,20 +784,34 @@ impl ParserState {
         }
     }
 
+    /// The entry at `at` accepts: the boundary that was pending, if any, is lost.
+    #[inline(always)]
+    fn commit_acceptance(&mut self, at: usize, row_idx: u32) {
+        self.keep_levels(0);
+        let last = self.fallback.marks.last();
+        if last.is_some_and(|mark| mark.row_idx == row_idx && mark.boundary.is_some()) {
+            self.mark_boundary(at, row_idx, None);
+        }
+    }
+
     #[inline(never)]
-    fn commit_past_boundary(&mut self, at: usize, curr: LexerState) {
+    fn commit_past_boundary(&mut self, at: usize, curr: LexerState, byte: u8) {
         self.drop_walk_levels();
         if self.accepts(curr) {
-            let state = curr.lexer_state;
-            self.fallback.marks.push(Mark {
-                at,
-                row_idx: curr.row_idx,
-                boundary: Some(Boundary { at: at - 1, state }),
-                jump: None,
-                level: 0,
-            });
+            let boundary = self.boundary_before(at, curr.lexer_state, byte);
+            self.mark_boundary(at, curr.row_idx, boundary);
         }
         self.fallback.out_of_step = true;
+    }
+
+    fn mark_boundary(&mut self, at: usize, row_idx: u32, boundary: Option<Boundary>) {
+        self.fallback.marks.push(Mark {
+            at,
+            row_idx,
+            boundary,
+            jump: None,
+            level: 0,
+        });
     }
 
     /// Pushes a byte that kills the lexer, as read after a fallback.
@@ -1087,8 +1131,10 @@ impl Recognizer for FallbackRecognizer<'_> {
             .dfa
             .transition_with_cancellation(curr.lexer_state, byte, cancellation);
         if next.is_dead() {
-            lexer.dfa.dead_end(curr.lexer_state) != DeadEnd::Reject
-                && state.push_dead_end(curr.lexer_state, byte)
+            match lexer.dfa.dead_end(curr.lexer_state) {
+                DeadEnd::Reject => false,
+                dead_end => state.push_dead_end(curr.lexer_state, dead_end, byte),
+            }
         } else if next.has_lowest_match() {
             state.push_lazy_lexeme(next, byte)
         } else {

@@ -31,9 +31,25 @@ PROOFS: dict[str, dict[str, Any]] = {
     "aa": {"planted": None},
     "clock": {"planted": {"PLANTED_SCALE": "5"}, "vocab": "llama-bpe",
               "cases": ("json-tool-call", "json-nested", "github-workflow")},
-    "count": {"planted": {"PLANTED_SHARE": "1"}, "cases": ("json-tool-call",), "add": 0.01},
     "spike": {"planted": {"PLANTED_SHARE": "500"}, "cases": ("arithmetic",), "add": 0.008},
 }  # fmt: skip
+
+# A count repeats itself to the instruction, so each of its trials plants something else.
+COUNTED: list[dict[str, Any]] = [
+    {"planted": {"PLANTED_IN": call, "PLANTED_SHARE": "1"}, "cases": (case,), "add": 0.01}
+    for call in ("mask", "consume")
+    for case in ("json-tool-call", "json-nested", "github-workflow", "large-enum", "arithmetic")
+]
+
+
+def setting_of(proof: str, trial: int) -> dict[str, Any]:
+    """Return what a trial plants, and in which cases."""
+    return COUNTED[trial % len(COUNTED)] if proof == "count" else PROOFS[proof]
+
+
+def metric_of(setting: dict[str, Any]) -> str:
+    """Return the metric that the plant of a setting moves."""
+    return "consume" if setting["planted"].get("PLANTED_IN") == "consume" else "TBM mean"
 
 
 def planted(base: Path, folder: Path) -> Path:
@@ -47,14 +63,14 @@ def planted(base: Path, folder: Path) -> Path:
     return out
 
 
-def compare(base: str, head: str | None, proof: str, budget: float, extra: dict[str, str],
-            out: Path, *, count: bool) -> dict[str, Any]:  # fmt: skip
+def compare(base: str, head: str | None, setting: dict[str, Any], budget: float,
+            extra: dict[str, str], out: Path, *, count: bool) -> dict[str, Any]:  # fmt: skip
     """Run one comparison as a user would; return its JSON with its exit status."""
     command = [sys.executable, "-m", "llgbench.cli", "compare", base]
     command += [head] if head is not None else ["--self"]
-    for case in PROOFS[proof].get("cases", ()):
+    for case in setting.get("cases", ()):
         command += ["--case", case]
-    command += ["--vocab", PROOFS[proof].get("vocab", "llama-spm")]
+    command += ["--vocab", setting.get("vocab", "llama-spm")]
     command += ["--budget", str(budget), "--output", str(out), "--json"]
     if count:
         command += ["--count"]
@@ -66,15 +82,19 @@ def compare(base: str, head: str | None, proof: str, budget: float, extra: dict[
     return {**json.loads(done.stdout), "status": done.returncode}
 
 
-def work_for(base: str, head: str, proof: str, out: Path) -> int:
-    """Return the rounds of a plant that add the proof's share to the mean TBM (one count)."""
-    setting = PROOFS[proof]
-    found = compare(base, head, proof, 5, {"PLANTED_WORK": "0"}, out, count=True)
+def counted(base: str, head: str, setting: dict[str, Any], out: Path) -> dict[str, float]:
+    """Return what each metric of a setting's case costs, in instructions."""
+    found = compare(base, head, setting, 5, {"PLANTED_WORK": "0"}, out, count=True)
     if "rows" not in found:
         raise SystemExit(found["error"])
-    row = next(r for r in found["rows"] if r["metric"] == "TBM mean")
+    return {row["metric"]: row["base"] for row in found["rows"]}
+
+
+def work_for(setting: dict[str, Any], costs: dict[str, float]) -> int:
+    """Return the rounds of a plant that add the setting's share to its metric."""
+    calls, add = int(setting["planted"]["PLANTED_SHARE"]), float(setting["add"])
     # The planted loop is three instructions a round.
-    return round(row["base"] * setting["add"] * int(setting["planted"]["PLANTED_SHARE"]) / 3)
+    return round(costs[metric_of(setting)] * add * calls / 3)
 
 
 def main() -> None:
@@ -82,8 +102,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("proof", choices=[*PROOFS, "summary"])
+    parser.add_argument("proof", choices=[*PROOFS, "count", "summary"])
     parser.add_argument("--trials", type=int, default=10)
+    parser.add_argument("--first", type=int, default=0, help="the number of the first trial")
     parser.add_argument("--budget", type=float, default=300)
     parser.add_argument("--base", default="wheel")
     parser.add_argument("--output", type=Path, default=Path("proof.jsonl"))
@@ -93,18 +114,21 @@ def main() -> None:
         return
     from llgbench import registry
 
-    setting = PROOFS[given.proof]
     with tempfile.TemporaryDirectory(prefix="llgbench-") as place:
         folder = Path(place)
-        head = None
-        extra = dict(setting["planted"] or {})
-        if setting["planted"] is not None:
-            head = str(planted(registry.get(given.base).path, folder))
-        if "add" in setting and head is not None:
-            extra["PLANTED_WORK"] = str(work_for(given.base, head, given.proof, folder / "out"))
-        for number in range(given.trials):
+        engine = str(planted(registry.get(given.base).path, folder))
+        costs: dict[str, dict[str, float]] = {}
+        for number in range(given.first, given.first + given.trials):
+            setting = setting_of(given.proof, number)
+            head = None if setting["planted"] is None else engine
+            extra = dict(setting["planted"] or {})
+            if "add" in setting:
+                case = setting["cases"][0]
+                if case not in costs:
+                    costs[case] = counted(given.base, engine, setting, folder / "out")
+                extra["PLANTED_WORK"] = str(work_for(setting, costs[case]))
             found = compare(
-                given.base, head, given.proof, given.budget, extra, folder / "out",
+                given.base, head, setting, given.budget, extra, folder / "out",
                 count=given.proof == "count",
             )  # fmt: skip
             rows = [
@@ -117,6 +141,7 @@ def main() -> None:
                 "proof": given.proof, "trial": number, "planted": extra, "status": found["status"],
                 "verdict": found.get("verdict"), "error": found.get("error"),
                 "wall_s": round(found.get("wall_s", 0)), "processes": found.get("processes"),
+                "slower": [f"{r['case']} {r['metric']}" for r in rows if r["verdict"] == "slower"],
                 "rows": rows,
             }  # fmt: skip
             with given.output.open("a") as file:
@@ -127,7 +152,7 @@ def main() -> None:
 def summarize(path: Path) -> None:
     """Print, for each proof, how many trials said what."""
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    for proof in PROOFS:
+    for proof in (*PROOFS, "count"):
         of_proof = [line for line in lines if line["proof"] == proof]
         if not of_proof:
             continue
