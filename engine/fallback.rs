@@ -191,7 +191,7 @@ impl ParserState {
         if self.is_cancelled() {
             return (false, 0);
         }
-        assert!(self.scratch.definitive && self.backtrack_byte_count == 0);
+        assert!(self.scratch.definitive);
         let curr = self.lexer_state();
         let lexer = self.shared_box.lexer_mut();
         let res = match byte {
@@ -207,9 +207,8 @@ impl ParserState {
         if let Some(byte) = byte {
             self.bytes.push(byte);
         }
-        if std::mem::take(&mut self.fallback.out_of_step) {
-            self.step_levels();
-            self.make_due_levels();
+        if self.fallback.out_of_step {
+            self.sync_levels();
         }
         let given_back = std::mem::take(&mut self.backtrack_byte_count);
         if given_back > 0 {
@@ -292,15 +291,13 @@ impl ParserState {
         key
     }
 
-    /// `flush_lexer()` with the fallback on.
+    /// Ends the lexeme at its boundary, if one is pending, and reads the rest to the end. As
+    /// `flush_lexer()`, it pushes one entry.
     #[inline(never)]
-    pub(super) fn flush_or_fall_back(&mut self) -> bool {
-        self.flush_stock_lexer() || self.fallback_pending() && self.flush_fallback()
+    pub(super) fn flush_by_fallback(&mut self) -> bool {
+        self.fallback_pending() && self.flush_fallback()
     }
 
-    /// Ends the lexeme at its boundary and reads the rest to the end. As `flush_lexer()`, it pushes
-    /// one entry.
-    #[inline(never)]
     fn flush_fallback(&mut self) -> bool {
         // Definitively there is no way back, so it is tried out first.
         let definitive = self.scratch.definitive;
@@ -408,16 +405,20 @@ impl ParserState {
         FallbackRecognizer { state: self }.try_push_byte(byte)
     }
 
-    // The two ways in which a walk leaves a lexeme are called cold: registers then are saved where
-    // they are called, and not at every byte.
+    // The ways in which a walk leaves a lexeme are called cold: registers then are saved where they
+    // are called, and not at every byte.
 
-    /// Pushes a byte that kills the lexer in a state that accepts, or that is past one.
+    /// Pushes a byte that kills the lexer in a state that is past an accepting one.
     #[cold]
     #[inline(never)]
-    fn push_dead_end(&mut self, state: StateID, dead_end: DeadEnd, byte: u8) -> bool {
-        if dead_end == DeadEnd::FallBack {
-            return self.fall_back(byte);
-        }
+    fn push_past_boundary(&mut self, byte: u8) -> bool {
+        !self.siblings_reject(byte) && self.fall_back(byte)
+    }
+
+    /// Pushes a byte that kills the lexer in a state that accepts.
+    #[cold]
+    #[inline(never)]
+    fn push_after_lexeme(&mut self, state: StateID, byte: u8) -> bool {
         self.lexer().dfa.may_begin_with(byte)
             && self.advance_parser(PreLexeme {
                 idx: MatchingLexemesIdx::GreedyAccepting(state),
@@ -830,9 +831,6 @@ impl ParserState {
         let Some((reading, level)) = started else {
             return false;
         };
-        if !self.scratch.definitive && self.rejects(reading, byte) {
-            return false;
-        }
         // The bytes to read are those on the stack.
         self.lexer_stack.push(LexerState {
             byte: Some(byte),
@@ -861,23 +859,37 @@ impl ParserState {
         true
     }
 
-    /// Whether no reading that comes of this one survives the byte; false where that is not plain.
-    fn rejects(&mut self, reading: Reading, byte: u8) -> bool {
-        let lexer = self.shared_box.lexer_mut();
-        let state = reading.top.lexer_state;
-        lexer.dfa.transition(state, byte).is_dead() && lexer.dfa.dead_end(state) == DeadEnd::Reject
+    /// The siblings of what comes next in a walk, where the last fallback was of one of them.
+    #[inline(always)]
+    fn known_siblings(&self) -> Option<&Siblings> {
+        let known = self.fallback.siblings.as_ref()?;
+        let pushed = &self.lexer_stack[self.trie_lexer_stack..];
+        let same = pushed.len() == known.path.len()
+            && (0..pushed.len()).all(|idx| pushed[idx].byte == Some(known.path[idx]));
+        same.then_some(known)
+    }
+
+    /// Whether it is plain that no reading survives the byte, as it is of most.
+    #[inline(always)]
+    fn siblings_reject(&mut self, byte: u8) -> bool {
+        match self.known_siblings().map(|known| known.reading) {
+            None => false,
+            Some(None) => true,
+            Some(Some((reading, _))) => {
+                let state = reading.top.lexer_state;
+                let dfa = &mut self.shared_box.lexer_mut().dfa;
+                dfa.transition(state, byte).is_dead() && dfa.dead_end(state) == DeadEnd::Reject
+            }
+        }
     }
 
     /// In a walk, what the top of the stack falls back to, all bytes on the stack read.
     fn reading_of_siblings(&mut self) -> Option<(Reading, usize)> {
+        if let Some(known) = self.known_siblings() {
+            return known.reading;
+        }
         let (base, end) = (self.base(), self.lexer_stack.len());
         let pushed = &self.lexer_stack[base..];
-        if let Some(known) = &self.fallback.siblings {
-            let bytes = pushed.iter().filter_map(|entry| entry.byte);
-            if known.path.len() == pushed.len() && bytes.eq(known.path.iter().copied()) {
-                return known.reading;
-            }
-        }
         // An entry without a byte is not in this lexeme: such a path will not match again.
         let path = pushed.iter().map(|entry| entry.byte.unwrap_or(0)).collect();
         let reading = self.newest_boundary().and_then(|(boundary, level)| {
@@ -975,6 +987,15 @@ impl ParserState {
             Some(level) => level.reading.boundary,
             None => self.committed_boundary(base),
         }
+    }
+
+    /// Brings the levels up to the top of the stack, by one committed byte, and makes those whose
+    /// bytes have become too many to be read again.
+    #[inline(never)]
+    fn sync_levels(&mut self) {
+        self.fallback.out_of_step = false;
+        self.step_levels();
+        self.make_due_levels();
     }
 
     /// Reads the byte on the top of the stack in every level.
@@ -1133,7 +1154,8 @@ impl Recognizer for FallbackRecognizer<'_> {
         if next.is_dead() {
             match lexer.dfa.dead_end(curr.lexer_state) {
                 DeadEnd::Reject => false,
-                dead_end => state.push_dead_end(curr.lexer_state, dead_end, byte),
+                DeadEnd::Emit => state.push_after_lexeme(curr.lexer_state, byte),
+                DeadEnd::FallBack => state.push_past_boundary(byte),
             }
         } else if next.has_lowest_match() {
             state.push_lazy_lexeme(next, byte)
