@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import gc
+import os
 import shutil
 import struct
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -147,6 +149,19 @@ def test_a_stock_engine_has_no_fallback(wheel: Engine) -> None:
 
 def test_other_releases_have_no_fallback(release: Engine) -> None:
     assert release.fallback_option is None
+
+
+def test_no_backtrace_is_captured_whatever_the_shell_says(wheel: Engine) -> None:
+    code = (
+        "import os, sys; from llgbench import engine; engine.load(sys.argv[1]); "
+        "print([name for name in os.environ if name.endswith('BACKTRACE')])"
+    )
+    environment = {**os.environ, "RUST_BACKTRACE": "1", "RUST_LIB_BACKTRACE": "full"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(wheel.path)],
+        env=environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == "[]\n"
 
 
 @pytest.mark.parametrize("option", [*FALLBACK_OPTIONS, "no_such_option"])

@@ -151,11 +151,18 @@ def _elf_fault(path: Path) -> str | None:
 
 @cache
 def _load_resolved(path: Path) -> Engine:
+    # Where these are set, Rust captures a backtrace with every error, also those that llguidance
+    # makes and drops where a text ends: some 36,000 instructions that a server does not spend.
+    for name in ("RUST_BACKTRACE", "RUST_LIB_BACKTRACE"):
+        os.environ.pop(name, None)
     return Engine(path)
 
 
 def load(path: Path | str) -> Engine:
-    """Return the engine of a library; one object a library, loaded once a process."""
+    """Return the engine of a library; one object a library, loaded once a process.
+
+    Takes ``RUST_BACKTRACE`` and ``RUST_LIB_BACKTRACE`` out of the environment of this process.
+    """
     return _load_resolved(Path(path).resolve())
 
 
