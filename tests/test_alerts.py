@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import made_records
 import pytest
 from asv.config import Config
 
@@ -152,6 +155,51 @@ def test_another_reference_begins_another_history(tmp_path: Path) -> None:
     write_pair(tmp_path / "other", LOADED, stepped, NARROW, versions=("1", "2"))
     assert len(alerts.from_asv(tmp_path / "same")) == 1
     assert alerts.from_asv(tmp_path / "other") == []
+
+
+# Medians of cold_mask of five configurations; the last one's engine is another in each record.
+BEFORE = (1_000, 20_000, 3_000, 70_000, 5_000)
+
+
+def write_records(folder: Path, *sittings: Sequence[float]) -> None:
+    for at, medians in enumerate(sittings):
+        entries = [
+            made_records.entry(
+                case=f"case-{n}", mask=[[round(median + i % 5)] * 20 for i in range(20)]
+            )
+            for n, median in enumerate(medians)
+        ]
+        entries[-1] = replace(entries[-1], engine={"name": "own", "sha256": f"{at:064x}"})
+        made_records.record(folder, *entries, mark=f"mark-{at}")
+
+
+def test_a_slower_machine_is_no_alert(tmp_path: Path) -> None:
+    noise = (1.31, 1.29, 1.3, 1.3, 1.31)
+    write_records(tmp_path, BEFORE, [value * by for value, by in zip(BEFORE, noise, strict=True)])
+    assert alerts.from_records(tmp_path) == []
+
+
+def test_an_engine_that_is_slower_than_the_machine_has_become_is_one(tmp_path: Path) -> None:
+    noise = (1.31, 1.29, 1.3, 1.3, 1.3 * 1.1)
+    write_records(tmp_path, BEFORE, [value * by for value, by in zip(BEFORE, noise, strict=True)])
+    (found,) = alerts.from_records(tmp_path)
+    assert found.parameters.startswith("case-4")
+    assert found.new / found.old == pytest.approx(1.1, rel=0.01)
+    assert found.confidence > alerts.MIN_CONFIDENCE
+
+
+def test_a_change_that_the_same_engine_shows_too_is_none(tmp_path: Path) -> None:
+    noise = (1.4, 0.9, 1.1, 1.2, 1.3)
+    write_records(tmp_path, BEFORE, [value * by for value, by in zip(BEFORE, noise, strict=True)])
+    assert alerts.from_records(tmp_path) == []
+
+
+def test_records_without_a_common_engine_need_more_than_a_machine_can_do(tmp_path: Path) -> None:
+    write_records(tmp_path, BEFORE[-1:], [BEFORE[-1] * 1.6], [BEFORE[-1] * 1.6 * 3])
+    (found,) = alerts.from_records(tmp_path)
+    assert found.new / found.old == pytest.approx(3, rel=0.01)
+    write_records(tmp_path / "less", BEFORE[-1:], [BEFORE[-1] * 1.6])
+    assert alerts.from_records(tmp_path / "less") == []
 
 
 def test_a_decision_stays_with_its_reason(tmp_path: Path) -> None:

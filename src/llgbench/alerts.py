@@ -21,6 +21,7 @@ import numpy as np
 
 from llgbench import asv_results, records, stats
 from llgbench.commit_benchmarks import ratio_twin
+from llgbench.configuration import Configuration
 from llgbench.errors import InputError, RecordError
 from llgbench.records import Entry, Record
 
@@ -57,10 +58,10 @@ class Alert:
         parameters: of the benchmark, as one line.
         before: the commit (or record) that was still fast.
         after: the first that is slow.
-        old: the value before, in ``unit``.
+        old: the value before, in ``unit``; of records, at the speed the machine had after.
         new: the value after.
         unit: as the benchmark gives it.
-        confidence: 0 … 1, that the step is none of chance; see :func:`_confidence`.
+        confidence: 0 … 1, that the step is none of chance.
     """
 
     source: str
@@ -181,7 +182,7 @@ def _confidence(before: Sequence[Point], after: Sequence[Point]) -> float:
     distance = float(np.mean([p.value for p in after]) - np.mean([p.value for p in before]))
     if variance == 0:
         return 1.0
-    return 0.5 * (1 + math.erf(distance / math.sqrt(2 * variance)))
+    return _below(distance / math.sqrt(variance))
 
 
 def _series(results: Path, known: Mapping[str, Mapping[str, Any]]) -> _Series:
@@ -189,8 +190,10 @@ def _series(results: Path, known: Mapping[str, Mapping[str, Any]]) -> _Series:
     from asv.results import iter_results
 
     found: _Series = {}
+    # Not all folders: beside the machines' lie records.
+    machines = [about.parent for about in sorted(results.glob("*/machine.json"))]
     try:
-        for result in iter_results(str(results)):
+        for result in itertools.chain.from_iterable(iter_results(str(m)) for m in machines):
             machine, date = str(result.params["machine"]), int(result.date)
             for name in result.get_all_result_keys():
                 about = known.get(name, {})
@@ -227,7 +230,10 @@ def from_records(folder: Path, threshold: float = THRESHOLD) -> list[Alert]:
     """Compare each machine's newest record with the one before it of the same inputs.
 
     Cold masks and consume_token by their median over blocks of replays; a step counts where every
-    block of the newer lies above every block of the older.
+    block of the newer lies above every block of the older. Two records are two sittings, and the
+    machine may be another in each. What ran on the very same engine in both tells how much: by how
+    it changed in the middle the older times are corrected, and how far its changes lie apart is
+    the error of one. Only what ran on another engine can be an alert.
     """
     by_machine: dict[str, list[Record]] = {}
     for record in records.read_all(folder):
@@ -242,26 +248,66 @@ def from_records(folder: Path, threshold: float = THRESHOLD) -> list[Alert]:
 
 def _between(machine: str, old: Record, new: Record, threshold: float) -> Iterator[Alert]:
     earlier = {e.configuration: e for e in old.entries if e.unavailable is None}
-    for entry in new.entries:
-        before = earlier.get(entry.configuration)
-        if entry.unavailable is not None or before is None or not _same_inputs(before, entry):
-            continue
-        for sample in ("cold_mask", "cold_consume"):
-            for q in (50.0, 99.0):
-                was, now = (stats.block_percentiles(e.samples[sample], q) for e in (before, entry))
-                if len(was) < 2 or len(now) < 2 or min(now) <= max(was):
-                    continue
-                a, b = float(np.median(was)), float(np.median(now))
-                if b > a * (1 + threshold):
-                    yield Alert(
-                        "records", machine, f"{sample} p{q:g}", str(entry.configuration),
-                        old.path.stem, new.path.stem, a, b, "ns",
-                        _confidence(_points(was), _points(now)),
-                    )  # fmt: skip
+    pairs = [
+        (earlier[entry.configuration], entry)
+        for entry in new.entries
+        if entry.unavailable is None and entry.configuration in earlier
+    ]
+    pairs = [pair for pair in pairs if _same_inputs(*pair)]
+    for sample, q in itertools.product(("cold_mask", "cold_consume"), (50.0, 99.0)):
+        changes = [change for pair in pairs if (change := _Change.of(*pair, sample, q)) is not None]
+        drift, error = _drift([change for change in changes if change.same_engine])
+        for change in changes:
+            beyond = change.size - drift
+            if change.same_engine or not change.apart or beyond <= math.log1p(threshold):
+                continue
+            confidence = _below(beyond / error if error else math.inf)
+            if confidence >= MIN_CONFIDENCE:
+                yield Alert(
+                    "records", machine, f"{sample} p{q:g}", str(change.configuration),
+                    old.path.stem, new.path.stem, change.was * math.exp(drift), change.now, "ns",
+                    confidence,
+                )  # fmt: skip
 
 
-def _points(blocks: Iterable[float]) -> list[Point]:
-    return [Point("", value) for value in blocks]
+@dataclass(frozen=True)
+class _Change:
+    """What became of a percentile between two records, in nanoseconds."""
+
+    configuration: Configuration
+    was: float
+    now: float
+    apart: bool
+    same_engine: bool
+
+    @property
+    def size(self) -> float:
+        """The logarithm of the ratio."""
+        return math.log(self.now / self.was)
+
+    @classmethod
+    def of(cls, before: Entry, after: Entry, sample: str, q: float) -> _Change | None:
+        """Return the change of an entry; None where its samples cannot carry the percentile."""
+        was, now = (stats.block_percentiles(e.samples[sample], q) for e in (before, after))
+        if len(was) < 2 or len(now) < 2 or min(*was, *now) <= 0:
+            return None
+        return cls(
+            after.configuration, float(np.median(was)), float(np.median(now)),
+            min(now) > max(was), before.engine.get("sha256") == after.engine.get("sha256"),
+        )  # fmt: skip
+
+
+def _drift(unchanged: Sequence[_Change]) -> tuple[float, float]:
+    """Return how the machine changed, as a logarithm, and the standard error of a change."""
+    if len(unchanged) < 3:
+        return 0.0, math.sqrt(2) * UNKNOWN_SPREAD
+    sizes = [change.size for change in unchanged]
+    return float(np.median(sizes)), float(np.std(sizes, ddof=1)) * math.sqrt(1 + 1 / len(sizes))
+
+
+def _below(distance: float) -> float:
+    """Return how much of a normal distribution lies below a distance in standard errors."""
+    return 0.5 * (1 + math.erf(distance / math.sqrt(2)))
 
 
 def _same_inputs(a: Entry, b: Entry) -> bool:
