@@ -46,6 +46,8 @@ def test_the_curve_has_both_strategies_and_puts_the_threshold_back() -> None:
         (64, "shadow"), (64, "replay"), (128, "shadow"), (128, "replay"),
     ]  # fmt: skip
     assert all(p.dearest_ns >= p.median_ns > 0 for p in points)
+    # The dearest step's own work, and everything it needs fetched anew.
+    assert all(p.emptied_ns > p.median_ns for p in points)
 
 
 @built
@@ -89,8 +91,9 @@ def test_only_the_grammar_with_both_readings_has_a_boundary_pending() -> None:
                 for reading, of in work.items()
                 if of is not None
             }
-            # In an f-string a token of the mask itself can open a boundary and close it: `{{{x`.
-            few = 1 if state.name == "fstring" else 0
+            # In an f-string a token of the mask itself can open a boundary and close it: `{{{x`,
+            # of which the last brace and the x are read again.
+            few = 2 if state.name == "fstring" else 0
             assert read["longer"] <= few < read["both"], state.name
 
 

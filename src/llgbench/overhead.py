@@ -34,6 +34,9 @@ from llgbench.variant import get
 # The cases in which no boundary is ever pending.
 JSON_CASES = ("json-tool-call", "json-nested", "github-workflow", "large-enum")
 
+# Bytes; the caches of one core, and its share of what it has in common with others, hold less.
+_MORE_THAN_CACHES = 64 << 20
+
 
 @dataclass(frozen=True)
 class Overhead:
@@ -62,13 +65,16 @@ class Point:
         n: bytes for which the terminal stays open.
         strategy: ``shadow``, the other reading kept in step beyond 64 bytes; ``replay``, never.
         dearest_ns: the largest over the steps of a step's median over the replays.
-        median_ns: the median of the same.
+        emptied_ns: the median of that step, the processor's caches emptied before it. What it is
+            made of is used once a replay, so that without this it is the colder the longer n.
+        median_ns: of the steps' medians, the median.
         steps: of the trace.
     """
 
     n: int
     strategy: Strategy
     dearest_ns: float
+    emptied_ns: float
     median_ns: float
     steps: int
 
@@ -178,7 +184,10 @@ def curve(
             matcher, trace = checkpoint(n, strategy, engine, bench)
             with matcher:
                 medians = np.median(_steps(matcher, trace, replays), axis=0)
-            yield Point(n, strategy, float(medians.max()), float(np.median(medians)), len(trace))
+                emptied = _from_memory(matcher, trace, int(medians.argmax()), replays)
+            yield Point(
+                n, strategy, float(medians.max()), emptied, float(np.median(medians)), len(trace)
+            )
 
 
 def _steps(matcher: Matcher, trace: TokenArray, replays: int) -> npt.NDArray[np.uint64]:
@@ -187,6 +196,17 @@ def _steps(matcher: Matcher, trace: TokenArray, replays: int) -> npt.NDArray[np.
     rows = [replay(matcher, trace, reset=True).tbm_ns for _ in range(replays)]
     shortest = min(map(len, rows))
     return np.array([row[:shortest] for row in rows])
+
+
+def _from_memory(matcher: Matcher, trace: TokenArray, at: int, replays: int) -> float:
+    """Return the median of mask + consume of one step that finds nothing in the caches, in ns."""
+    evicted = np.zeros(_MORE_THAN_CACHES, np.uint8)
+    found = []
+    for number in range(replays):
+        replay(matcher, trace[:at], reset=True)
+        evicted.fill(number)
+        found.append(int(replay(matcher, trace[at : at + 1]).tbm_ns[0]))
+    return float(np.median(found))
 
 
 def _round_sums(replays: Sequence[npt.NDArray[np.uint64]], rounds: int) -> list[int]:

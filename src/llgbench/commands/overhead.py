@@ -30,9 +30,10 @@ def overhead_command(
     Ratios are of warm replays taken in turn in one process, the median of the rounds. Masks with a
     boundary pending stand beside the masks that its two readings have alone, the best of 200 each,
     in turn. The curve gives the dearest and the median step of a b{n} d, each step's median over
-    replays: with the other reading kept in step beyond 64 bytes (shadow), and with replay only. It
-    is measured on llama-spm, where no bytes are forced. Memory is what a pending boundary adds to
-    the heap in use, by n.
+    replays: with the other reading kept in step beyond 64 bytes (shadow), and with replay only. The
+    dearest is also taken with the processor's caches emptied before it, since the longer n, the
+    longer ago its code was last used. It is measured on llama-spm, where no bytes are forced.
+    Memory is what a pending boundary adds to the heap in use, by n.
 
     With --count ratios and curve are in instructions, cold and warm, with the engine's own
     counters, and a first table holds them against their limits. It is kept for llgbench report.
@@ -96,6 +97,7 @@ def _timed(vocab: str, rounds: int, longest: int) -> Tables:
                     "n": point.n,
                     "strategy": point.strategy,
                     "dearest": output.microseconds(point.dearest_ns),
+                    "caches emptied": output.microseconds(point.emptied_ns),
                     "median": output.microseconds(point.median_ns),
                     "steps": point.steps,
                 }
