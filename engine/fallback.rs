@@ -1009,7 +1009,8 @@ impl ParserState {
             self.swap_captures(level);
             let mut alive = self.step(&mut reading, level, base - 1);
             self.swap_captures(level);
-            if !alive && reading.boundary.is_some() && level < self.fallback.levels.len() {
+            let through = !alive || self.dies_with_another(level, reading.top.lexer_state);
+            if through && reading.boundary.is_some() && level < self.fallback.levels.len() {
                 // The next level is what this one falls back to.
                 let dropped = self.fallback.levels.remove(level - 1).captures;
                 let captures = &mut self.fallback.levels[level - 1].captures;
@@ -1037,6 +1038,15 @@ impl ParserState {
             level += 1;
         }
         self.note_levels_end();
+    }
+
+    /// Whether a level above this one is in the same state of the lexer. The same byte then kills
+    /// both, so that this one is only ever passed through; without it there are no more levels than
+    /// the lexer has states, however long the text.
+    fn dies_with_another(&self, level: usize, state: StateID) -> bool {
+        let above = &self.fallback.levels[..level - 1];
+        self.lexer_state().lexer_state == state
+            || above.iter().any(|level| level.reading.top.lexer_state == state)
     }
 
     fn swap_captures(&mut self, level: usize) {

@@ -630,6 +630,21 @@ def test_the_work_is_counted_and_bounded(engine: Engine, tokenizer: Tokenizer) -
         assert work["reread_bytes"] <= 3 * (N + 64 * 65)
 
 
+@pytest.mark.parametrize("last", ["b", "c"])
+def test_a_chain_of_boundaries_costs_a_byte_no_more_the_longer_it_is(
+    tokenizer: Tokenizer, last: str
+) -> None:
+    # Every a could be an item, or all of them the beginning of one.
+    grammar = "start: ITEM* (LAST | END)\nITEM: /a|a+c/\nLAST: /b/\nEND: /d/\n"
+    for n in (200, 400):
+        with matcher(tokenizer, grammar, no_forcing=True) as m:
+            assert reads(m, "a" * n) == n
+            assert sorted(next_bytes(m)) == list(b"abcd")
+            assert fallback_stats(m)["synced_bytes"] <= 2 * n
+            assert reads(m, f"{last}d") == (1 if last == "b" else 2)
+            assert m.is_accepting()
+
+
 def fallback_stats(m: Matcher) -> dict[str, int]:
     names = ("recoveries", "reread_bytes", "promotions", "snapshots", "synced_bytes")
     stats = ffi.new("uint64_t[]", [8 * (len(names) + 1)] + [0] * len(names))
