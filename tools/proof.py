@@ -82,19 +82,22 @@ def compare(base: str, head: str | None, setting: dict[str, Any], budget: float,
     return {**json.loads(done.stdout), "status": done.returncode}
 
 
-def counted(base: str, head: str, setting: dict[str, Any], out: Path) -> dict[str, float]:
-    """Return what each metric of a setting's case costs, in instructions."""
+def counted(
+    base: str, head: str, setting: dict[str, Any], out: Path
+) -> dict[str, tuple[float, float]]:
+    """Return what each metric of a setting's case costs in instructions, base and bare wrapper."""
     found = compare(base, head, setting, 5, {"PLANTED_WORK": "0"}, out, count=True)
     if "rows" not in found:
         raise SystemExit(found["error"])
-    return {row["metric"]: row["base"] for row in found["rows"]}
+    return {row["metric"]: (row["base"], row["head"]) for row in found["rows"]}
 
 
-def work_for(setting: dict[str, Any], costs: dict[str, float]) -> int:
-    """Return the rounds of a plant that add the setting's share to its metric."""
+def work_for(setting: dict[str, Any], costs: dict[str, tuple[float, float]]) -> int:
+    """Return the rounds of a plant that, with the wrapper's own cost, add the setting's share."""
     calls, add = int(setting["planted"]["PLANTED_SHARE"]), float(setting["add"])
+    base, bare = costs[metric_of(setting)]
     # The planted loop is three instructions a round.
-    return round(costs[metric_of(setting)] * add * calls / 3)
+    return max(0, round((base * (1 + add) - bare) * calls / 3))
 
 
 def main() -> None:
@@ -117,7 +120,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="llgbench-") as place:
         folder = Path(place)
         engine = str(planted(registry.get(given.base).path, folder))
-        costs: dict[str, dict[str, float]] = {}
+        costs: dict[str, dict[str, tuple[float, float]]] = {}
         for number in range(given.first, given.first + given.trials):
             setting = setting_of(given.proof, number)
             head = None if setting["planted"] is None else engine
