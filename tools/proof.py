@@ -27,24 +27,19 @@ HERE = Path(__file__).resolve().parent
 # none are given. "add" is by how much the mean TBM grows, counted in instructions. A spike that
 # moves the mean by less than 1% is at most five mean steps long; it stands out where no step of the
 # engine's own is, and arithmetic's dearest is twice its mean.
-PROOFS: dict[str, dict[str, Any]] = {
-    "aa": {"planted": None},
-    "clock": {"planted": {"PLANTED_SCALE": "5"}, "vocab": "llama-bpe",
-              "cases": ("json-tool-call", "json-nested", "github-workflow")},
-    "spike": {"planted": {"PLANTED_SHARE": "500"}, "cases": ("arithmetic",), "add": 0.008},
+# A proof with several settings takes them in turn, one a trial: a count repeats itself to the
+# instruction, so each of its trials plants something else.
+PROOFS: dict[str, list[dict[str, Any]]] = {
+    "aa": [{"planted": None}],
+    "clock": [{"planted": {"PLANTED_SCALE": "5"}, "vocab": "llama-bpe",
+               "cases": ("json-tool-call", "json-nested", "github-workflow")}],
+    "spike": [{"planted": {"PLANTED_SHARE": "500"}, "cases": ("arithmetic",), "add": 0.008}],
+    "count": [
+        {"planted": {"PLANTED_IN": call, "PLANTED_SHARE": "1"}, "cases": (case,), "add": 0.01}
+        for call in ("mask", "consume")
+        for case in ("json-tool-call", "json-nested", "github-workflow", "large-enum", "arithmetic")
+    ],
 }  # fmt: skip
-
-# A count repeats itself to the instruction, so each of its trials plants something else.
-COUNTED: list[dict[str, Any]] = [
-    {"planted": {"PLANTED_IN": call, "PLANTED_SHARE": "1"}, "cases": (case,), "add": 0.01}
-    for call in ("mask", "consume")
-    for case in ("json-tool-call", "json-nested", "github-workflow", "large-enum", "arithmetic")
-]
-
-
-def setting_of(proof: str, trial: int) -> dict[str, Any]:
-    """Return what a trial plants, and in which cases."""
-    return COUNTED[trial % len(COUNTED)] if proof == "count" else PROOFS[proof]
 
 
 def metric_of(setting: dict[str, Any]) -> str:
@@ -105,7 +100,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("proof", choices=[*PROOFS, "count", "summary"])
+    parser.add_argument("proof", choices=[*PROOFS, "summary"])
     parser.add_argument("--trials", type=int, default=10)
     parser.add_argument("--first", type=int, default=0, help="the number of the first trial")
     parser.add_argument("--budget", type=float, default=300)
@@ -119,16 +114,18 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory(prefix="llgbench-") as place:
         folder = Path(place)
-        engine = str(planted(registry.get(given.base).path, folder))
+        settings = PROOFS[given.proof]
+        head = None
+        if settings[0]["planted"] is not None:
+            head = str(planted(registry.get(given.base).path, folder))
         costs: dict[str, dict[str, tuple[float, float]]] = {}
         for number in range(given.first, given.first + given.trials):
-            setting = setting_of(given.proof, number)
-            head = None if setting["planted"] is None else engine
+            setting = settings[number % len(settings)]
             extra = dict(setting["planted"] or {})
-            if "add" in setting:
+            if "add" in setting and head is not None:
                 case = setting["cases"][0]
                 if case not in costs:
-                    costs[case] = counted(given.base, engine, setting, folder / "out")
+                    costs[case] = counted(given.base, head, setting, folder / "out")
                 extra["PLANTED_WORK"] = str(work_for(setting, costs[case]))
             found = compare(
                 given.base, head, setting, given.budget, extra, folder / "out",
@@ -155,7 +152,7 @@ def main() -> None:
 def summarize(path: Path) -> None:
     """Print, for each proof, how many trials said what."""
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    for proof in (*PROOFS, "count"):
+    for proof in PROOFS:
         of_proof = [line for line in lines if line["proof"] == proof]
         if not of_proof:
             continue
