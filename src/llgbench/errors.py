@@ -27,6 +27,10 @@ class UnknownNameError(LlgbenchError, LookupError):
         super().__init__(f"unknown {kind} {name!r}; {remedy}")
 
 
+class FileError(LlgbenchError, ValueError):
+    """A file cannot be read or written, or does not hold what was expected."""
+
+
 class CaseError(LlgbenchError, ValueError):
     """A case folder, its case.toml or one of its texts cannot be used."""
 

@@ -1,0 +1,128 @@
+"""Files: foreign ones end in a value or one line; ours are whole or not there."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llgbench import files
+from llgbench.errors import CaseError, FileError
+
+
+@dataclass(frozen=True)
+class Point:
+    x: int
+    name: str = ""
+
+
+def test_a_file_is_read_into_its_type(tmp_path: Path) -> None:
+    path = tmp_path / "point.json"
+    files.write(path, '{"x": 3, "name": "a"}')
+    assert files.read_json(path, Point) == Point(3, "a")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b'{"x": "3"}', ["`int`", "`str`", "$.x"]),
+        (b"{", ["truncated"]),
+        (b"\xff", []),
+        (b'{"x": NaN}', []),
+        (b'{"x": 1e999}', []),
+        (b"[" * 100_000, []),
+        (b"", []),
+    ],
+)
+def test_what_was_expected_is_said_with_file_and_place(
+    tmp_path: Path, content: bytes, words: list[str]
+) -> None:
+    path = tmp_path / "point.json"
+    path.write_bytes(content)
+    with pytest.raises(CaseError) as caught:
+        files.read_json(path, Point, error=CaseError)
+    for word in (str(path), *words):
+        assert word in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("make", ["fifo", "folder", "missing", "device", "nul"])
+def test_only_regular_files_are_opened(tmp_path: Path, make: str) -> None:
+    path = tmp_path / make
+    match make:
+        case "fifo":
+            os.mkfifo(path)
+        case "folder":
+            path.mkdir()
+        case "device":
+            path = Path("/dev/zero")
+        case "nul":
+            path = tmp_path / "a\0b"
+    for reader in (files.read, files.sha256):
+        with pytest.raises(FileError, match=make if make not in ("device", "nul") else "."):
+            reader(path)
+
+
+def test_a_file_over_the_limit_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "large"
+    path.write_bytes(b"x" * 11)
+    assert files.read(path, limit=11) == b"x" * 11
+    with pytest.raises(FileError, match="larger than"):
+        files.read(path, limit=10)
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "kept"
+    files.write(path, "old")
+    blocked = tmp_path / "kept" / "below-a-file"
+    with pytest.raises(FileError, match="cannot write"):
+        files.write(blocked, "new")
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["kept"]
+
+
+def test_a_written_file_has_the_mode_of_any_other(tmp_path: Path) -> None:
+    path, other = tmp_path / "ours", tmp_path / "theirs"
+    files.write(path, "x")
+    other.write_text("x")
+    assert path.stat().st_mode == other.stat().st_mode
+
+
+def test_toml_is_read_into_a_type(tmp_path: Path) -> None:
+    path = tmp_path / "point.toml"
+    files.write(path, "x = 1\n")
+    assert files.read_toml(path, Point) == Point(1)
+    files.write(path, f"x = {'9' * 5000}\n")
+    with pytest.raises(FileError, match=str(path)):
+        files.read_toml(path, Point)
+    files.write(path, "x = 1979-05-27\n")
+    with pytest.raises(FileError, match=r"\$\.x"):
+        files.read_toml(path, Point)
+
+
+def test_asv_json_may_hold_nan(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    files.write(path, "[NaN, 1.5]")
+    values = files.read_loose_json(path, list[float])
+    assert values[0] != values[0]
+    assert values[1] == 1.5
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_give_a_value_or_one_line(data: bytes) -> None:
+    said = ""
+    try:
+        files.from_json(data, dict[str, Point], "somewhere")
+    except FileError as error:
+        said = str(error)
+    assert not said or said.startswith("somewhere: ")
+    assert "\n" not in said
+
+
+def test_one_line_cuts_and_joins() -> None:
+    assert files.one_line("a\n  b") == "a b"
+    assert files.one_line("x" * 400, 10) == "x" * 9 + "…"
