@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,13 +17,23 @@ from typing import Any
 
 import numpy as np
 
-from llgbench import case, counting, inference, paths, pyperf_files, sides, variant, vocab
+from llgbench import (
+    case,
+    counting,
+    inference,
+    paths,
+    processes,
+    pyperf_files,
+    sides,
+    variant,
+    vocab,
+)
 from llgbench.compare_worker import Job
-from llgbench.comparison import Comparison, Plan, headline, measured, table
+from llgbench.comparison import IDENTICAL, Comparison, Plan, headline, measured, table
 from llgbench.configuration import CHECKPOINTS, QUICK_JSON_CASES, QUICK_LEXER_CASES
 from llgbench.errors import CompareError, RecordError
 from llgbench.inference import MIN_PROCESSES
-from llgbench.sides import Side
+from llgbench.sides import SIDES, Side
 from llgbench.workers import WorkerLostError, spawn
 
 # The processes after which the data are looked at for an early end; then every time 1.5 as many.
@@ -174,6 +183,7 @@ def run(
     *,
     count: bool = False,
     say: Callable[[str], None] = lambda _: None,
+    announce: Callable[[str], None] = lambda _: None,
 ) -> tuple[Comparison, Path]:
     """Resolve, compare, write the files.
 
@@ -184,23 +194,25 @@ def run(
         folder: where the files go; a new folder under comparisons/ where None.
         count: let instructions decide; the clock gets what is left of the budget.
         say: called with lines of progress.
+        announce: called with what nobody should miss: what is fetched, and whose code is built.
 
     Returns:
         The comparison and the folder of comparison.json, base.json and head.json.
     """
-    base = sides.resolve(base_spec, say)
-    with tempfile.TemporaryDirectory(prefix="llgbench-") as place:
-        head = (
-            sides.resolve(head_spec, say) if head_spec is not None
-            else sides.twin(base, Path(place))
-        )  # fmt: skip
-        where = folder or _new_folder()
-        try:
-            where.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RecordError(f"cannot write {where}: {error.strerror}") from None
-        decide = _by_count if count else compare
-        found = decide(base, head, plan, say)
+    base = sides.resolve(base_spec, announce)
+    head = sides.twin(base) if head_spec is None else sides.resolve(head_spec, announce)
+    where = folder or _new_folder()
+    try:
+        where.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RecordError(f"cannot write {where}: {error.strerror}") from None
+    if head_spec is not None and base.is_same_as(head):
+        found = Comparison(base, head, plan, ended=IDENTICAL)
+    else:
+        with processes.temporary_folder() as place:
+            copies = (sides.private(s, place, n) for s, n in zip((base, head), SIDES, strict=True))
+            found = (_by_count if count else compare)(*copies, plan, say)
+        found.base, found.head = base, head
     found.self_test = head_spec is None
     _write(found, where)
     return found, where

@@ -84,6 +84,10 @@ class Row:
         return asdict(self)
 
 
+# Why a comparison of a library with itself ended: nothing was measured.
+IDENTICAL = "the same library"
+
+
 @dataclass
 class Comparison:
     """What a comparison found.
@@ -128,6 +132,8 @@ class Comparison:
     @property
     def verdict(self) -> str:
         """One word for the whole."""
+        if self.ended == IDENTICAL:
+            return "identical"
         if self.differences and not self.rows:
             return "different masks"
         words = [row.verdict for row in self.rows]
@@ -272,6 +278,8 @@ def _geometric(found: Measured, plan: Plan, vocab: str, metric: str) -> list[flo
 
 def headline(found: Comparison) -> str:
     """Return the one line for the whole."""
+    if found.ended == IDENTICAL:
+        return f"identical: {IDENTICAL}"
     if found.differences and not found.rows:
         d = found.differences[0]
         return f"the masks differ, so nothing was timed: first in {d['case']}, step {d['step']}"

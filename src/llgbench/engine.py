@@ -7,7 +7,6 @@ manager, and keeps alive what its handle points to.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import struct
 import sys
@@ -20,7 +19,9 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
+from llgbench import files
 from llgbench._native import ffi, lib
+from llgbench.engines import store
 from llgbench.errors import EngineError, GrammarError
 
 # The names under which an engine may offer the greedy lexeme fallback; the second is the one of
@@ -33,6 +34,9 @@ _PROBE_GRAMMAR = 'start: STEM SUFFIX\nSTEM: "list" | "listen"\nSUFFIX: "ed"\n'
 _PROBE_TEXT = b"listed"
 
 INVALID_TOKEN = 0xFFFFFFFF
+
+# The first release with the functions of LlgMatcher.
+OLDEST = "0.7.10"
 
 _ELF_HEAD = 64
 _PT_LOAD = 1
@@ -63,28 +67,38 @@ class Engine:
         why = _elf_fault(path)
         if why is not None:
             raise EngineError(f"{path}: cannot serve as an engine: {why}")
-        if lib.lb_engine_open(str(path).encode(), self.api, error, len(error)) != 0:
-            why = ffi.string(error).decode(errors="replace").removeprefix(f"{path}: ")
+        if lib.lb_engine_open(os.fsencode(path), self.api, error, len(error)) != 0:
+            why = os.fsdecode(ffi.string(error)).removeprefix(f"{path}: ")
+            if why.startswith("it has no ") and self.symbol("llg_new_tokenizer") is not None:
+                lacks = why.removeprefix("it has no ").partition(",")[0]
+                why = f"it has no {lacks}, which llguidance has since {OLDEST}; use that or a newer one"
             raise EngineError(f"{path}: cannot serve as an engine: {why}")
 
     @cached_property
     def version(self) -> str:
-        """llguidance's own version string (``llg_get_version``), such as ``llguidance@1.9.1 …``."""
-        return str(ffi.string(self.api.get_version()).decode(errors="replace"))
+        """llguidance's own version string (``llg_get_version``), such as ``llguidance@1.9.1 …``.
+
+        Empty where the library does not say: releases before 1.7.5 have no such function.
+        """
+        given = ffi.NULL if self.api.get_version == ffi.NULL else self.api.get_version()
+        return "" if given == ffi.NULL else str(ffi.string(given).decode(errors="replace"))
 
     @cached_property
     def release(self) -> str:
-        """The llguidance release in the version string, such as ``1.9.1``."""
+        """The llguidance release, such as ``1.9.1``.
+
+        From the version string; where there is none, from what lies beside the library: the note
+        of a library in the cache, or the metadata of the installed package. Else ``unknown``.
+        """
         for word in self.version.replace(",", " ").split():
             if word.startswith("llguidance@"):
                 return word.removeprefix("llguidance@")
-        return self.version
+        return self.version or store.release_of(self.path) or "unknown"
 
     @cached_property
     def sha256(self) -> str:
         """The library's sha256, in hex."""
-        with self.path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return files.sha256(self.path, error=EngineError)
 
     @cached_property
     def fallback_option(self) -> str | None:
@@ -107,7 +121,7 @@ class Engine:
 
     def symbol(self, name: str) -> Any:
         """Return the address of an optional export as ``void *``, or None where there is none."""
-        address = lib.lb_symbol(str(self.path).encode(), name.encode())
+        address = lib.lb_symbol(os.fsencode(self.path), name.encode())
         return None if address == ffi.NULL else address
 
     def __repr__(self) -> str:

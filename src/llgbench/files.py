@@ -13,7 +13,7 @@ import os
 import secrets
 import stat
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -160,23 +160,43 @@ def sha256(path: Path, *, error: type[LlgbenchError] = FileError) -> str:
 
 
 @contextmanager
-def locked(path: Path, *, error: type[LlgbenchError] = FileError) -> Iterator[None]:
+def locked(
+    path: Path,
+    doing: str = "",
+    report: Callable[[str], None] = lambda _: None,
+    *,
+    error: type[LlgbenchError] = FileError,
+) -> Iterator[None]:
     """Hold a lock file for the time of the block; wait where another process holds it.
 
     The file stays: a lock file that is removed can be held twice.
+
+    Args:
+        path: the lock file.
+        doing: what the holder does, such as ``fetches vocabularies``; shown to who waits.
+        report: called with one line before this process waits, naming the holder.
+        error: the class that is raised.
 
     Raises:
         LlgbenchError: of class ``error``; the file cannot be made.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("a")
+        file = path.open("a+", errors="replace")
     except OSError as why:
         raise error(f"cannot write {path}: {why.strerror}") from None
     with file:
         # Some network file systems have no locks; then two at once are the user's to avoid.
         with suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                report(f"waiting for {one_line(file.read(300)) or 'another process'}")
+                fcntl.flock(file, fcntl.LOCK_EX)
+            file.truncate(0)
+            file.write(f"process {os.getpid()}, which {doing}" if doing else "")
+            file.flush()
         yield
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from llgbench import bridge, case, comparison, inference, provenance, runner, stats
-from llgbench.comparison import ALL, Comparison, Row
+from llgbench.comparison import ALL, IDENTICAL, Comparison, Row
 from llgbench.engine import load
 from llgbench.inference import Estimate
 from llgbench.records import unpack
@@ -80,6 +80,8 @@ def section(found: Comparison, command: str, picture: str | None = None) -> str:
         f"new: `{found.head}`",
         "",
     ]
+    if found.ended == IDENTICAL:
+        return "\n".join([*parts, "```sh", command, "```", ""])
     if found.differences:
         parts += ["**Masks differ**; no time says anything before they agree:", "", "```text"]
         for difference in found.differences[:3]:

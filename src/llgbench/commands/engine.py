@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import click
@@ -47,7 +49,7 @@ def engine_path(name: str) -> None:
     """Print the library of an engine (a name, pypi:VERSION, or a path)."""
     from llgbench import registry
 
-    click.echo(registry.get(name).path)
+    _echo_path(registry.get(name, output.say).path)
 
 
 @engine_group.command("add")
@@ -64,7 +66,7 @@ def engine_add(name: str, spec: str) -> None:
     from llgbench import registry
 
     entry = registry.add(name, spec, output.say)
-    click.echo(entry.path)
+    _echo_path(entry.path)
 
 
 @engine_group.command("build")
@@ -76,10 +78,16 @@ def engine_build_command(flavours: tuple[str, ...], if_possible: bool) -> None:
     The library is cached under a key of all its inputs; a second call only prints its path.
     """
     from llgbench import engine_build
+    from llgbench.engines import cargo
 
-    missing = engine_build.missing()
+    missing = cargo.missing()
     if if_possible and missing is not None:
         output.say(f"engines {' and '.join(flavours)} are not built: {missing}")
         return
     for flavour in flavours:
-        click.echo(engine_build.build(flavour, report=output.say))
+        _echo_path(engine_build.build(flavour, report=output.say))
+
+
+def _echo_path(path: Path | None) -> None:
+    """Write a path as it is, whatever its bytes are."""
+    click.echo(os.fsencode(path) if path is not None else "")

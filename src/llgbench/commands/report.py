@@ -86,7 +86,9 @@ def _pull_request(
     from llgbench import compare, pull_request
 
     plan = compare.plan_of(cases, vocabs, budget_s=budget, count=count)
-    found, where = compare.run(*pr, plan, folder, count=count, say=output.quiet_say)
+    found, where = compare.run(
+        *pr, plan, folder, count=count, say=output.quiet_say, announce=output.say
+    )
     picture = None
     if found.rows:
         picture = "comparison.png"
