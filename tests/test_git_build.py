@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from llgbench import engine, git_build, sides
+from llgbench import git_build, sides
 from llgbench.compare_worker import Job, run
+from llgbench.engines import store
 from llgbench.errors import EngineError, InputError
 
 RELEASE = "1.9.1"
@@ -53,7 +54,7 @@ def returns(number: int) -> str:
     return f'#[no_mangle] pub extern "C" fn number() -> i32 {{ {number} }}\n'
 
 
-def number_of(library: Path) -> int:
+def number_of(library: Path | str) -> int:
     return int(ctypes.CDLL(str(library)).number())
 
 
@@ -83,7 +84,7 @@ def test_revisions_that_cannot_be_had(repository: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["with@at@s", "with space", "it's \"quoted\"", "a+fallback=off", "repo.git", "caf\udce9", "@"],
+    ["with@at@s", "with space", 'it\'s "quoted"', "a+fallback=off", "repo.git", "caf\udce9", "@"],
 )
 def test_a_checkout_may_have_any_name(repository: Path, name: str) -> None:
     place = repository.rename(repository.with_name(name))
@@ -197,7 +198,7 @@ def test_builds_at_once_wait_and_say_for_whom(tmp_path: Path, cache: Path) -> No
             line.startswith("waiting for process ") and "which builds llguidance HEAD" in line
             for line in lines
         )
-        copies = [shutil.copy(path, tmp_path / f"{i}.so") for i, path in enumerate(libraries)]
+        copies = [Path(shutil.copy(path, tmp_path / f"{i}.so")) for i, path in enumerate(libraries)]
         assert sorted(number_of(copy) for copy in copies) == [1, 2]
         for path in libraries:
             Path(path).unlink()
@@ -213,7 +214,7 @@ def test_a_build_sees_no_secret_and_no_flag(
     record = (
         "fn main() { let all: Vec<String> = std::env::vars_os()"
         '.map(|(k, v)| format!("{}={}", k.to_string_lossy(), v.to_string_lossy())).collect();'
-        f" std::fs::write({json.dumps(str(seen))}, all.join(\"\\n\")).unwrap(); }}"
+        f' std::fs::write({json.dumps(str(seen))}, all.join("\\n")).unwrap(); }}'
     )
     folder = crate(tmp_path / "repo", returns(1), build=record)
     planted = (
@@ -239,7 +240,7 @@ def test_a_build_sees_no_secret_and_no_flag(
     }  # fmt: skip
     monkeypatch.delenv("CARGO_PROFILE_RELEASE_OPT_LEVEL")
     assert git_build.build(git_build.parse(f"git:{folder}@HEAD"), lines.append) == library
-    assert engine.store.release_of(library) == "0.8.15"
+    assert store.release_of(library) == "0.8.15"
 
 
 @needs_cargo

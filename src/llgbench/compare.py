@@ -210,7 +210,10 @@ def run(
         found = Comparison(base, head, plan, ended=IDENTICAL)
     else:
         with processes.temporary_folder() as place:
-            copies = (sides.private(s, place, n) for s, n in zip((base, head), SIDES, strict=True))
+            copies = (
+                sides.private(base, place, SIDES[0]),
+                sides.private(head, place, SIDES[1]),
+            )
             found = (_by_count if count else compare)(*copies, plan, say)
         found.base, found.head = base, head
     found.self_test = head_spec is None

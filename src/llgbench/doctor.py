@@ -43,6 +43,9 @@ def examine() -> Iterator[Finding]:
 def _engines() -> Iterator[Finding]:
     for entry in registry.entries().values():
         what = f"engine {entry.name}"
+        if entry.fault:
+            yield Finding(what, "skip", entry.fault, f"run: {entry.remedy}")
+            continue
         if entry.path is None:
             yield Finding(what, "skip", f"{entry.spec}, not here", f"run: {entry.remedy}")
             continue

@@ -71,7 +71,7 @@ class Engine:
             why = os.fsdecode(ffi.string(error)).removeprefix(f"{path}: ")
             if why.startswith("it has no ") and self.symbol("llg_new_tokenizer") is not None:
                 lacks = why.removeprefix("it has no ").partition(",")[0]
-                why = f"it has no {lacks}, which llguidance has since {OLDEST}; use that or a newer one"
+                why = f"it has no {lacks}, which llguidance has since {OLDEST}; use a newer one"
             raise EngineError(f"{path}: cannot serve as an engine: {why}")
 
     @cached_property

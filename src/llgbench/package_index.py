@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from llgbench import files, processes
-from llgbench.errors import FileError, LlgbenchError, UnavailableError
+from llgbench.errors import FileError, LlgbenchError, PackageIndexError, UnavailableError
 
 _LISTING_LIMIT = 64 << 20
 _FILE_LIMIT = 2 << 30
@@ -44,10 +44,6 @@ _NO_PIP = (
     "this Python has no pip, which knows the package index; run: python -m ensurepip "
     "(or uv pip install pip), or name an index by PIP_INDEX_URL"
 )
-
-
-class PackageIndexError(LlgbenchError, OSError):
-    """The package index cannot be read, or a file of it is not what it should be."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +115,7 @@ def bring(link: Link, into: Path, sha256: str | None = None) -> Path:
                     raise PackageIndexError(f"{link.name} is larger than {_FILE_LIMIT >> 20} MiB")
         if wanted is not None and digest.hexdigest() != wanted:
             raise PackageIndexError(
-                f"{link.name} has sha256 {digest.hexdigest()[:12]}…, but {wanted[:12]}… is expected; "
+                f"{link.name} has sha256 {digest.hexdigest()[:12]}…, expected is {wanted[:12]}…; "
                 "nothing of it was used"
             )
     except BaseException as error:

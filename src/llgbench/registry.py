@@ -1,7 +1,7 @@
 """Engines by name: the installed wheel, other releases, library files, our own builds.
 
-A registered engine is one JSON file in the cache; a release is brought by pip and its library
-kept there; a library file stays where it is, so that a rebuild is picked up.
+A registered engine is one JSON file in the cache. What is fetched or built is kept there too, with
+its sha256; a library file of the user's stays where it is, so that a rebuild is picked up.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from llgbench import engine, engine_build, files, paths
+from llgbench import engine, engine_build, files, git_build, output, paths
 from llgbench.engine import Engine
 from llgbench.engines import cargo, store, wheels
 from llgbench.errors import (
@@ -32,6 +32,7 @@ FALLBACK = "fallback"
 BUILT = (STOCK, FALLBACK)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 PYPI = "pypi:"
+_BUILD = "build:"
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def entries() -> dict[str, EngineEntry]:
     found = {WHEEL: EngineEntry(WHEEL, WHEEL, wheel_path(), "pip install llguidance")}
     for name in BUILT:
         found[name] = EngineEntry(
-            name, f"build:{name}", engine_build.cached(name), f"llgbench engine build {name}"
+            name, f"{_BUILD}{name}", engine_build.cached(name), f"llgbench engine build {name}"
         )
     for file in sorted(_folder().glob("*.json")):
         if _NAME.fullmatch(file.stem) and file.stem not in found:
@@ -82,41 +83,52 @@ def _registered(file: Path) -> EngineEntry:
     except FileError as error:
         fault = f"engine {name} has a damaged registration ({error}); remove it and add it again"
         return EngineEntry(name, "damaged", None, f"rm {file}", fault)
-    remedy = f"llgbench engine add {name} {registration.spec}"
+    remedy = f"llgbench engine add {name} {files.one_line(registration.spec)}"
     path = Path(registration.path)
-    there = os.path.isfile(path) and (not _is_release(registration.spec) or store.is_kept(path))
+    there = store.is_kept(path) if _in_cache(registration.spec) else os.path.isfile(path)
     return EngineEntry(name, registration.spec, path if there else None, remedy)
 
 
-def _is_release(spec: str) -> bool:
-    return spec.startswith(PYPI)
-
-
-def get(name: str, report: Callable[[str], None] = lambda _: None) -> Engine:
-    """Load an engine by name, by ``pypi:VERSION``, or by the path of a library.
-
-    ``report`` is called with one line where something is fetched.
+def get(name: str, report: Callable[[str], None] = output.say) -> Engine:
+    """Load an engine; see :func:`locate`.
 
     Raises:
         UnknownNameError: nothing has that name.
         UnavailableError: it is known and not there; the message has the command that brings it.
         EngineError: its library cannot serve.
     """
+    return engine.load(locate(name, report))
+
+
+def locate(name: str, report: Callable[[str], None] = output.say) -> Path:
+    """Return the library of an engine; load nothing.
+
+    What the cache keeps is checked by its sha256. The installed wheel and a user's own library
+    may change.
+
+    Args:
+        name: an engine's name, ``pypi:VERSION``, ``git:PATH@REV``, or the path of a library.
+        report: called with a line where something is fetched or built.
+
+    Raises:
+        UnknownNameError: nothing has that name.
+        UnavailableError: it is known and not there; the message has the command that brings it.
+        InputError: the release or revision is not one, or the cache cannot be written.
+        EngineError: it cannot be fetched or built, or was altered in the cache.
+    """
     known = entries()
     entry = known.get(name)
     if entry is None:
-        if _is_release(name):
-            return engine.load(wheels.fetch_release(name.removeprefix(PYPI), report))
+        if _in_cache(name):
+            return _bring(name, report)
         if "/" in name or name.endswith(".so") or os.path.isfile(name):
-            return engine.load(name)
+            return Path(name)
         raise UnknownNameError("engine", name, known)
     if entry.fault:
         raise EngineError(entry.fault)
     if entry.path is None:
         raise UnavailableError(f"engine {name} is not here; run: {entry.remedy}")
-    # The installed wheel and a user's own library may change; what the cache keeps may not.
-    kept = name in BUILT or _is_release(entry.spec)
-    return engine.load(store.check(entry.path) if kept else entry.path)
+    return store.check(entry.path) if _in_cache(entry.spec) else entry.path
 
 
 def default_for(variant: Variant) -> str:
@@ -143,7 +155,7 @@ def add(name: str, spec: str, report: Callable[[str], None]) -> EngineEntry:
 
     Args:
         name: letters, digits and ``._+-``; not one of the built-in names.
-        spec: ``pypi:VERSION`` or the path of a library.
+        spec: ``pypi:VERSION``, ``git:PATH@REV``, or the path of a library.
         report: called with one line where something is fetched.
 
     Raises:
@@ -154,14 +166,24 @@ def add(name: str, spec: str, report: Callable[[str], None]) -> EngineEntry:
         raise InputError(f"an engine's name is made of letters, digits and ._+-, not {name!r}")
     if name in (WHEEL, *BUILT):
         raise InputError(f"{name} is a built-in engine; choose another name")
-    if _is_release(spec):
-        path = wheels.fetch_release(spec.removeprefix(PYPI), report)
-    else:
-        path = Path(spec).resolve()
+    path = _bring(spec, report) if _in_cache(spec) else Path(spec).resolve()
     engine.load(path)
     with store.writing(_folder()):
         files.write(_folder() / f"{name}.json", json.dumps({"spec": spec, "path": str(path)}))
     return EngineEntry(name, spec, path)
+
+
+def _in_cache(spec: str) -> bool:
+    """Whether an engine of this specification is kept in the cache, with its sha256."""
+    return spec.startswith((PYPI, git_build.PREFIX, _BUILD))
+
+
+def _bring(spec: str, report: Callable[[str], None]) -> Path:
+    if spec.startswith(git_build.PREFIX):
+        return git_build.build(git_build.parse(spec), report)
+    if spec.startswith(PYPI):
+        return wheels.fetch_release(spec.removeprefix(PYPI), report)
+    return engine_build.build(spec.removeprefix(_BUILD), report=report)
 
 
 def wheel_path() -> Path | None:

@@ -30,7 +30,9 @@ def engine_list(as_json: bool) -> None:
             "engine": entry.name, "spec": entry.spec, "release": None, "fallback": None,
             "sha256": None, "state": "here",
         }  # fmt: skip
-        if entry.path is None:
+        if entry.fault:
+            row["state"] = entry.fault
+        elif entry.path is None:
             row["state"] = f"not here; run: {entry.remedy}"
         else:
             try:
@@ -46,7 +48,7 @@ def engine_list(as_json: bool) -> None:
 @engine_group.command("path")
 @click.argument("name")
 def engine_path(name: str) -> None:
-    """Print the library of an engine (a name, pypi:VERSION, or a path)."""
+    """Print the library of an engine: a name, pypi:VERSION, git:PATH@REV, or a path."""
     from llgbench import registry
 
     _echo_path(registry.get(name, output.say).path)
@@ -56,7 +58,7 @@ def engine_path(name: str) -> None:
 @click.argument("name")
 @click.argument("spec")
 def engine_add(name: str, spec: str) -> None:
-    """Register SPEC under NAME: pypi:VERSION, or the path of a library.
+    """Register SPEC under NAME: pypi:VERSION, git:PATH@REV, or the path of a library.
 
     \b
     Examples:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,7 +19,7 @@ def is_kept(library: Path) -> bool:
 
     What an earlier version kept without one is not taken for kept.
     """
-    return library.is_file() and _record(library).is_file()
+    return os.path.isfile(library) and os.path.isfile(_record(library))
 
 
 def keep(library: Path, content: bytes, release: str) -> None:

@@ -12,7 +12,7 @@ from packaging.tags import sys_tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from llgbench import package_index, paths, processes
+from llgbench import files, package_index, paths, processes
 from llgbench.engines import store
 from llgbench.errors import EngineError, InputError
 from llgbench.package_index import Link
@@ -45,12 +45,20 @@ def fetch_release(version: str, report: Callable[[str], None] = lambda _: None) 
     kept = library_in(target)
     if kept is not None and store.is_kept(kept):
         return store.check(kept)
-    report(f"fetching {PACKAGE} {wanted}")
-    link = _best(package_index.links(PACKAGE), wanted)
-    with processes.temporary_folder() as folder:
-        name, content = _library_of(package_index.bring(link, folder))
-    path = target / name
-    store.keep(path, content, str(wanted))
+    lock = target.parent / "lock"
+    with (
+        store.writing(target.parent),
+        files.locked(lock, f"fetches {PACKAGE} {wanted}", report, error=InputError),
+    ):
+        kept = library_in(target)
+        if kept is not None and store.is_kept(kept):  # another process fetched it meanwhile
+            return store.check(kept)
+        report(f"fetching {PACKAGE} {wanted}")
+        link = _best(package_index.links(PACKAGE), wanted)
+        with processes.temporary_folder() as folder:
+            name, content = _library_of(package_index.bring(link, folder))
+        path = target / name
+        store.keep(path, content, str(wanted))
     return path
 
 
