@@ -32,12 +32,14 @@ class Finding:
 
 def examine() -> Iterator[Finding]:
     """Look at engines, vocabularies, llama.cpp's backends, tools, and the machine."""
-    yield from _engines()
-    yield _vocabs()
-    yield from _llama()
-    yield _tool("cargo", "engines are not built: greedy_lexeme_fallback is not available")
-    yield _tool("valgrind", "no instruction counts")
-    yield from _machine()
+    for what, look in (
+        ("engines", _engines), ("vocabs", _vocabs), ("llama.cpp", _llama), ("tools", _tools),
+        ("machine", _machine),
+    ):  # fmt: skip
+        try:
+            yield from look()
+        except LlgbenchError as error:  # the others are looked at all the same
+            yield Finding(what, "skip", str(error), "see the message")
 
 
 def _engines() -> Iterator[Finding]:
@@ -57,13 +59,14 @@ def _engines() -> Iterator[Finding]:
             yield Finding(what, "skip", str(error), f"run: {entry.remedy}")
 
 
-def _vocabs() -> Finding:
+def _vocabs() -> Iterator[Finding]:
     entries = vocab.catalogue()
     absent = [entry.name for entry in entries.values() if not entry.here]
     detail = f"{len(entries) - len(absent)} of {len(entries)} fetched"
     if absent:
-        return Finding("vocabs", "skip", detail, "run: llgbench vocab fetch")
-    return Finding("vocabs", "ok", detail)
+        yield Finding("vocabs", "skip", detail, "run: llgbench vocab fetch")
+    else:
+        yield Finding("vocabs", "ok", detail)
 
 
 def _llama() -> Iterator[Finding]:
@@ -83,6 +86,12 @@ def _llama() -> Iterator[Finding]:
         yield Finding("llama.cpp GPU", "ok", "built with GPU offload")
     else:
         yield Finding("llama.cpp GPU", "skip", "built without it", "--device cuda is refused")
+
+
+def _tools() -> Iterator[Finding]:
+    yield _tool("cargo", "engines are not built: greedy_lexeme_fallback is not available")
+    yield _tool("git", "engines of a checkout (git:PATH@REV) are not built")
+    yield _tool("valgrind", "no instruction counts")
 
 
 def _tool(name: str, without: str) -> Finding:

@@ -48,6 +48,12 @@ def read(path: Path, *, limit: int = LIMIT, error: type[LlgbenchError] = FileErr
     return data
 
 
+def read_head(path: Path, size: int, *, error: type[LlgbenchError] = FileError) -> bytes:
+    """Return the first bytes of a regular file of any size; see :func:`read`."""
+    with _regular(path, error) as file:
+        return file.read(size)
+
+
 def read_text(path: Path, *, limit: int = LIMIT, error: type[LlgbenchError] = FileError) -> str:
     """Return the content of a regular file as text, UTF-8; see :func:`read`."""
     try:

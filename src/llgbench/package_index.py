@@ -293,6 +293,7 @@ def _open(url: str, settings: _Settings, accept: str = "*/*") -> Any:
         try:
             return opener.open(request, timeout=settings.timeout_s)
         except urllib.error.HTTPError as error:
+            error.close()  # what it says besides its status is of no use
             if error.code < 500 or not left:
                 raise
         except OSError as error:
