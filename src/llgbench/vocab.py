@@ -474,9 +474,9 @@ def llama() -> Any:
         ) from None
     try:
         from llama_cpp import llama_cpp as c
-    except (ImportError, OSError, RuntimeError, AttributeError, ValueError) as error:
+    except (ImportError, OSError, RuntimeError, AttributeError, ValueError) as why:
         raise UnavailableError(
-            f"llama.cpp's library does not load: {files.one_line(error)}; "
+            f"llama.cpp's library does not load: {files.one_line(why)}; "
             "install llama-cpp-python again"
         ) from None
 
