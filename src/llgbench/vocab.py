@@ -415,6 +415,12 @@ class Vocab(_Handle):
         return None
 
 
+def vocab_path(name: str, root: Path | None = None) -> Path:
+    """Return the file of a vocabulary of the catalogue, or the path that ``name`` is."""
+    entry = catalogue(root).get(name)
+    return Path(name) if entry is None else entry.path
+
+
 PROBES = (b"The", b"a b", b"1\n2")
 
 
@@ -492,9 +498,15 @@ def _first_error() -> str:
     return str(ffi.string(lib.lb_llama_first_error()).decode(errors="replace")) or "no reason given"
 
 
+# Whether gguf.cpp's own words are kept out of the user's one clear line. A worker keeps them.
+mute_stderr = True
+
+
 @contextmanager
 def _nothing_on_stderr() -> Iterator[None]:
-    """Keep gguf.cpp's own fprintf(stderr) out of the user's one clear line."""
+    if not mute_stderr:
+        yield
+        return
     sys.stderr.flush()
     saved = os.dup(2)
     with open(os.devnull, "wb") as null:
