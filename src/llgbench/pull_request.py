@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from llgbench import bridge, case, comparison, inference, provenance, runner, stats
+from llgbench import bridge, case, comparison, inference, provenance, runner, sides, stats
 from llgbench.comparison import ALL, IDENTICAL, Comparison, Row
 from llgbench.engine import load
 from llgbench.inference import Estimate
@@ -80,6 +80,8 @@ def section(found: Comparison, command: str, picture: str | None = None) -> str:
         f"new: `{found.head}`",
         "",
     ]
+    if (caution := sides.caution(found.base, found.head)) is not None:
+        parts += [f"Note: {caution}.", ""]
     if found.ended == IDENTICAL:
         return "\n".join([*parts, "```sh", command, "```", ""])
     if found.differences:

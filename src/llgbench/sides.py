@@ -6,6 +6,7 @@ of a library, or ``git:PATH@REV``.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -76,7 +77,8 @@ def resolve(spec: str, report: Callable[[str], None]) -> Side:
         UnknownNameError, UnavailableError, EngineError, InputError: it cannot be had.
     """
     name, value = spec, ""
-    if (suffix := _SUFFIX.search(spec)) is not None:
+    suffix = _SUFFIX.search(spec)
+    if suffix is not None and not os.path.isfile(spec):
         name, value = spec[: suffix.start()], suffix[1]
         if value not in ("on", "off"):
             raise InputError(f"{spec!r}: fallback is on or off")
@@ -96,6 +98,29 @@ def resolve(spec: str, report: Callable[[str], None]) -> Side:
                 "every option)"
             )
     return _side(spec, engine, option, commit)
+
+
+def caution(base: Side, head: Side) -> str | None:
+    """Return what a reader of the table must know of how the two were built; None where nothing.
+
+    A published wheel and a build of this machine differ by compiler and profile too, also where
+    their sources are the same.
+    """
+    published = [_is_published(side.spec) for side in (base, head)]
+    if None in published or published[0] == published[1]:
+        return None
+    return (
+        "one side is a published wheel and the other was built here: compiler and profile differ "
+        "as well, and a ratio is not of the sources alone"
+    )
+
+
+def _is_published(spec: str) -> bool | None:
+    """Whether a side is a published wheel; None where nothing says how it was built."""
+    name = _SUFFIX.sub("", spec)
+    if name == registry.WHEEL or name.startswith(registry.PYPI):
+        return True
+    return False if name in registry.BUILT or name.startswith(git_build.PREFIX) else None
 
 
 def twin(side: Side) -> Side:

@@ -77,11 +77,13 @@ def compare_command(
 
 
 def _print(found: Comparison, plan: Plan, where: Path, as_json: bool) -> None:
-    from llgbench import comparison
+    from llgbench import comparison, sides
 
     if as_json:
         output.print_json({**found.to_json(), "files": str(where)})
         return
+    if found.rows and (caution := sides.caution(found.base, found.head)) is not None:
+        click.echo(f"note: {caution}")
     for difference in found.differences:
         for line in comparison.difference_lines(difference):
             click.echo(line)
