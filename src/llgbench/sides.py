@@ -24,7 +24,7 @@ SIDES = ("base", "head")
 _LARGEST = 4 << 30
 
 # A path may contain the same words.
-_SUFFIX = re.compile(r"\+fallback=([^/@]*)$")
+_SUFFIX = re.compile(r"\+fallback=([^/@+]*)$")
 
 
 @dataclass(frozen=True)
