@@ -291,7 +291,7 @@ class Model(_Handle):
         params.n_gpu_layers = 0x7FFFFFFF if device == "cuda" else 0
         lib.lb_llama_forget_errors()
         with _nothing_on_stderr():
-            pointer = c.llama_model_load_from_file(str(path).encode(), params)
+            pointer = c.llama_model_load_from_file(os.fsencode(path), params)
         if not pointer:
             raise ModelError(f"{path}: llama.cpp does not load it: {_first_error()}")
         self._pointer = pointer

@@ -415,6 +415,11 @@ class Vocab(_Handle):
         return None
 
 
+def is_path(name: str) -> bool:
+    """Whether a name that is not in the catalogue is the path of a file."""
+    return os.sep in name or name.lower().endswith(".gguf") or os.path.isfile(name)
+
+
 def vocab_path(name: str, root: Path | None = None) -> Path:
     """Return the file of a vocabulary of the catalogue, or the path that ``name`` is."""
     entry = catalogue(root).get(name)
@@ -435,7 +440,7 @@ def open_vocab(name: str, root: Path | None = None) -> Vocab:
     entries = catalogue(root)
     entry = entries.get(name)
     if entry is None:
-        if os.sep in name or name.lower().endswith(".gguf") or os.path.isfile(name):
+        if is_path(name):
             path = Path(name)
             _check_head(path)
             return Vocab(path.stem, path, file_sha256(path))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -161,7 +160,7 @@ def _validate_names(
         raise ModelError(f"{model}: no such model")
     known = vocab.catalogue()
     for name in vocabs:
-        if name not in known and not (name.endswith(".gguf") or os.sep in name):
+        if name not in known and not vocab.is_path(name):
             raise UnknownNameError("vocab", name, known)
     if engine != "default":
         try:

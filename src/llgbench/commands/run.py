@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -195,6 +194,13 @@ def _validate_names(configurations: Sequence[Configuration], cases: dict[str, Ca
     from llgbench import case, registry, variant, vocab
     from llgbench.errors import UnavailableError, UnknownNameError
 
+    for name in dict.fromkeys(n for c in configurations for n in (c.case, c.vocab, c.engine)):
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise InputError(
+                f"{name!r} is not UTF-8, and a record names its inputs; use a link of another name"
+            ) from None
     for name in dict.fromkeys(c.variant for c in configurations):
         variant.get(name)
     for name in dict.fromkeys(c.case for c in configurations):
@@ -202,7 +208,7 @@ def _validate_names(configurations: Sequence[Configuration], cases: dict[str, Ca
             case.load(name)
     known = vocab.catalogue()
     for name in dict.fromkeys(c.vocab for c in configurations):
-        if name not in known and not (name.endswith(".gguf") or os.sep in name):
+        if name not in known and not vocab.is_path(name):
             raise UnknownNameError("vocab", name, known)
     for name in dict.fromkeys(c.engine for c in configurations):
         if name != "default":
