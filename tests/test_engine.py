@@ -6,10 +6,13 @@ import shutil
 import struct
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from llgbench import bridge, engine
 from llgbench.engine import FALLBACK_OPTIONS, INVALID_TOKEN, Engine, Matcher, Tokenizer
@@ -133,6 +136,27 @@ def test_a_library_without_the_functions() -> None:
         pytest.skip("ldconfig does not say where libm is")
     with pytest.raises(EngineError, match="it has no llg_new_tokenizer, so it is not a llguidance"):
         engine.load(path)
+
+
+@given(st.data())
+def test_no_damaged_head_ends_in_a_traceback(wheel: Engine, data: st.DataObject) -> None:
+    """The file is not loaded: what the dynamic linker makes of it is its own."""
+    head = bytearray(wheel.path.read_bytes()[:1000])
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.sampled_from([4, 5, 18, *range(32, 40), *range(54, 58), *range(64, 200)]))
+        head[at] = data.draw(st.integers(0, 255))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "lib.so"
+        path.write_bytes(head)
+        why = engine._elf_fault(path)
+    assert why is None or "\n" not in why
+
+
+def test_a_link_to_itself_and_a_home_of_nobody(tmp_path: Path) -> None:
+    (tmp_path / "loop.so").symlink_to("loop.so")
+    for name in (str(tmp_path / "loop.so"), "~nobody-of-this-name/lib.so"):
+        with pytest.raises(EngineError, match="no such library"):
+            engine.load(name)
 
 
 @pytest.mark.parametrize("version", ["1.6.1", "0.7.10"])

@@ -75,8 +75,10 @@ def test_revisions_that_cannot_be_had(repository: Path) -> None:
     for spec in ("git:nowhere", "git:", "git:@", "git:@main", "git:nowhere@"):
         with pytest.raises(InputError, match="write git:PATH@REV"):
             git_build.parse(spec)
-    with pytest.raises(InputError, match="is not a git checkout: there is no such folder"):
-        git_build.parse(f"git:{repository.parent}/nothing@HEAD")
+    (repository.parent / "loop").symlink_to("loop")
+    for path in (f"{repository.parent}/nothing", f"{repository.parent}/loop", "~nobody-of-it/x"):
+        with pytest.raises(InputError, match="is not a git checkout: there is no such folder"):
+            git_build.parse(f"git:{path}@HEAD")
     with pytest.raises(InputError, match=r"is not a git checkout .*not a git repository"):
         git_build.parse(f"git:{repository.parent}@HEAD")
     assert len(git_build.parse(f"git:{repository}@HEAD").commit) == 40

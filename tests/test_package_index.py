@@ -176,7 +176,12 @@ def test_pips_own_configuration_is_read(
     (tmp_path / "into").mkdir()
     assert package_index.bring(local, tmp_path / "into", SHA256).read_bytes() == CONTENT
     package_index._settings.cache_clear()
+    folder = tmp_path / "links"
     monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", f"{folder.as_uri()} {folder} /no/such/folder ~nobody/x")
+    assert [link.name for link in package_index.links("a")] == ["a-2.tar.gz"] * 2
+    package_index._settings.cache_clear()
+    monkeypatch.delenv("PIP_FIND_LINKS")
     assert [link.name for link in package_index.links("a")] == ["a-2.tar.gz"]
 
 

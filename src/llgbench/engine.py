@@ -150,6 +150,8 @@ def _elf_fault(path: Path) -> str | None:
             size = path.stat().st_size
     except OSError as error:
         return error.strerror
+    except (OverflowError, ValueError):  # a place that no file has
+        return "the file is damaged"
     if entry < 40 or len(table) < entry * entries:
         return "the file is cut short"
     for at in range(0, len(table), entry):
@@ -177,7 +179,7 @@ def load(path: Path | str) -> Engine:
 
     Takes ``RUST_BACKTRACE`` and ``RUST_LIB_BACKTRACE`` out of the environment of this process.
     """
-    return _load_resolved(Path(path).resolve())
+    return _load_resolved(Path(os.path.realpath(path)))
 
 
 class _Handle:

@@ -51,9 +51,9 @@ def parse(spec: str) -> Revision:
     if not splits:
         raise InputError(f"{spec!r} does not name a revision of a checkout; write git:PATH@REV")
     # The longest PATH that is a folder: `HEAD@{1}` and `a@b@v1` both come out right.
-    path, name = next((s for s in splits if Path(s[0]).expanduser().is_dir()), splits[0])
-    repository = Path(path).expanduser().resolve()
-    if not repository.is_dir():
+    path, name = next((s for s in splits if os.path.isdir(os.path.expanduser(s[0]))), splits[0])
+    repository = Path(os.path.realpath(os.path.expanduser(path)))
+    if not os.path.isdir(repository):
         raise InputError(f"{path} is not a git checkout: there is no such folder")
     try:
         git.ask(repository, "rev-parse", "--git-dir")

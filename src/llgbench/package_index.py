@@ -83,7 +83,8 @@ def links(project: str) -> list[Link]:
     settings = _settings()
     found: list[Link] = []
     for place in settings.find_links:
-        found += _local(place) if _scheme(place) == "" else _listing(place, settings)
+        local = _folder(place)
+        found += _listing(place, settings) if local is None else _local(local)
     name = re.sub(r"[-_.]+", "-", project).lower()
     for index in settings.indexes:
         found += _listing(f"{index.rstrip('/')}/{name}/", settings)
@@ -262,11 +263,20 @@ def _from_html(text: str, base: str) -> Iterator[Link]:
             yield Link(name, urllib.parse.urldefrag(url).url, sha256)
 
 
-def _local(place: str) -> list[Link]:
-    folder = Path(place).expanduser()
-    if not folder.is_dir():
-        return []
-    return [Link(p.name, str(p), None) for p in sorted(folder.iterdir()) if p.is_file()]
+def _folder(place: str) -> Path | None:
+    """Return the folder that a place of find-links is; None where it is a listing."""
+    path = place
+    if place.startswith("file:"):
+        path = urllib.request.url2pathname(urllib.parse.urlsplit(place).path)
+    path = os.path.expanduser(path)
+    return None if _scheme(place) != "" and not os.path.isdir(path) else Path(path)
+
+
+def _local(folder: Path) -> list[Link]:
+    # As pip, which passes over a folder that is not there.
+    with suppress(OSError):
+        return [Link(p.name, str(p), None) for p in sorted(folder.iterdir()) if p.is_file()]
+    return []
 
 
 def _is_name(name: str) -> bool:

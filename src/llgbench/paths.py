@@ -28,7 +28,7 @@ def root() -> Path:
     """
     named = os.environ.get(ROOT_VARIABLE)
     if named:
-        path = Path(named).resolve()
+        path = Path(os.path.realpath(named))
         if not _is_root(path):
             raise InputError(
                 f"{ROOT_VARIABLE}={named} is no llgbench checkout (no grammars/ there)"
@@ -45,7 +45,7 @@ def cache() -> Path:
     """Return the folder for what is built or fetched once per user (not created here)."""
     named = os.environ.get(CACHE_VARIABLE)
     if named:
-        return Path(named).resolve()
+        return Path(os.path.realpath(named))
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "llgbench"
 

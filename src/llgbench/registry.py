@@ -166,7 +166,7 @@ def add(name: str, spec: str, report: Callable[[str], None]) -> EngineEntry:
         raise InputError(f"an engine's name is made of letters, digits and ._+-, not {name!r}")
     if name in (WHEEL, *BUILT):
         raise InputError(f"{name} is a built-in engine; choose another name")
-    path = _bring(spec, report) if _in_cache(spec) else Path(spec).resolve()
+    path = _bring(spec, report) if _in_cache(spec) else Path(os.path.realpath(spec))
     engine.load(path)
     with store.writing(_folder()):
         files.write(_folder() / f"{name}.json", json.dumps({"spec": spec, "path": str(path)}))

@@ -39,6 +39,9 @@ _FLAGS = re.compile(r"RUSTFLAGS|CARGO_ENCODED_RUSTFLAGS|CARGO_(BUILD|PROFILE|TAR
 # Part of every key. A change of this module that changes what is built takes a new number.
 _POLICY = 1
 
+# With all its debug information a library is large; a larger one is a mistake.
+_LARGEST = 4 << 30
+
 
 def missing() -> str | None:
     """Return one line that says what is missing to build engines here; None where nothing is."""
@@ -108,11 +111,14 @@ def build(arguments: list[str], source: Path, library: str, log: Path) -> bytes:
     Raises:
         EngineError: cargo fails or builds no such library.
     """
-    built = _target() / "release" / library
-    built.unlink(missing_ok=True)
+    for folder in _outputs():
+        (folder / library).unlink(missing_ok=True)
     _forget(source)
     run(arguments, source, log)
-    return files.read(built, error=EngineError)
+    for folder in _outputs():
+        if (folder / library).is_file():
+            return files.read(folder / library, limit=_LARGEST, error=EngineError)
+    raise EngineError(f"cargo built no {library}; the log is {log}")
 
 
 def run(arguments: list[str], cwd: Path, log: Path) -> str:
@@ -202,8 +208,9 @@ def _forget(source: Path) -> None:
         with suppress(OSError, ValueError, KeyError, TypeError):
             name = str(tomllib.loads(manifest.read_text())["package"]["name"])
             if re.fullmatch(r"[\w-]+", name):
-                for folder in _target().glob(f"release/.fingerprint/{name}-*"):
-                    shutil.rmtree(folder)
+                for output in _outputs():
+                    for folder in output.glob(f".fingerprint/{name}-*"):
+                        shutil.rmtree(folder)
 
 
 def _last_words(log: Path) -> str:
@@ -215,6 +222,11 @@ def _last_words(log: Path) -> str:
 
 def _folder() -> Path:
     return paths.cache() / "cargo"
+
+
+def _outputs() -> list[Path]:
+    """Return where cargo puts what it builds; below the target's name where a source sets one."""
+    return [_target() / "release", *_target().glob("*/release")]
 
 
 def _target() -> Path:
