@@ -110,7 +110,7 @@ def every_vocab(request: pytest.FixtureRequest, _vocabs_here: None) -> Iterator[
 
 @pytest.fixture(scope="session", params=["1.7.6", "1.9.0"])
 def release(request: pytest.FixtureRequest, _surroundings: None) -> Engine:
-    """Other releases of llguidance; pip brings each once a session."""
+    """Other releases of llguidance; each is brought once a session."""
     try:
         return registry.get(f"pypi:{request.param}")
     except LlgbenchError as error:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from llgbench import git_build, sides
+from llgbench import git_build, registry, sides
 from llgbench.compare_worker import Job, run
 from llgbench.engines import store
 from llgbench.errors import EngineError, InputError
@@ -158,6 +158,7 @@ def test_two_revisions_are_two_libraries(tmp_path: Path, cache: Path) -> None:
     # Again: nothing is built, and nothing is said.
     again = git_build.build(git_build.parse(f"git:{folder}@HEAD~1"), lines.append)
     assert (again, len(lines)) == (second, 3)
+    assert registry.locate(f"git:{folder}@HEAD~1", lines.append) == second
     # What is lost is built again, from its own sources, though cargo compiled others since.
     first.unlink()
     git_build.build(git_build.parse(f"git:{folder}@HEAD~2"), lines.append)

@@ -94,7 +94,8 @@ def build(flavour: str, *, report: Callable[[str], None] = lambda _: None) -> Pa
         report(f"{flavour}: fetching {_CRATE}")
         _lay_out(flavour, _fetch_crate(log), source)
         report(f"{flavour}: building (some minutes; log in {log})")
-        content = cargo.build([*_COMMAND, *_FEATURES[flavour]], source, _LIBRARY, log)
+        arguments = [*_COMMAND, *_FEATURES[flavour]]
+        content = cargo.build(arguments, source, _LIBRARY, log, report)
         store.keep(library, content, release)
     return library
 

@@ -101,13 +101,11 @@ def build(revision: Revision, report: Callable[[str], None]) -> Path:
             f"building {what} by cargo; this runs the build scripts of that revision "
             "(without your environment variables, but not in a sandbox)"
         )
-        for name in cargo.dropped_flags():
-            report(f"{name} is set and not used: every engine is built by its sources' own profile")
         _extract(revision, source)
         log = folder / "build.log"
         try:
             release = _release(source, log)
-            content = cargo.build([*BUILD], source, LIBRARY, log)
+            content = cargo.build([*BUILD], source, LIBRARY, log, report)
         except EngineError as error:
             raise EngineError(
                 f"{revision.name} of {revision.repository} cannot be built: {error}"

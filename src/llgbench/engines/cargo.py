@@ -96,7 +96,9 @@ def building(what: str, report: Callable[[str], None]) -> Iterator[Path]:
         shutil.rmtree(source, ignore_errors=True)
 
 
-def build(arguments: list[str], source: Path, library: str, log: Path) -> bytes:
+def build(
+    arguments: list[str], source: Path, library: str, log: Path, report: Callable[[str], None]
+) -> bytes:
     """Build a library; call it inside of :func:`building`.
 
     Args:
@@ -104,6 +106,7 @@ def build(arguments: list[str], source: Path, library: str, log: Path) -> bytes:
         source: where cargo runs.
         library: name of the library's file.
         log: gets cargo's words.
+        report: called with a line for each flag of the user's that is not used.
 
     Returns:
         The library's content.
@@ -111,6 +114,8 @@ def build(arguments: list[str], source: Path, library: str, log: Path) -> bytes:
     Raises:
         EngineError: cargo fails or builds no such library.
     """
+    for name in dropped_flags():
+        report(f"{name} is set and not used: every engine is built by its sources' own profile")
     for folder in _outputs():
         (folder / library).unlink(missing_ok=True)
     _forget(source)
