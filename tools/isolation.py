@@ -1,8 +1,8 @@
 """Whether measuring in a worker process changes what is measured.
 
-``python tools/isolation.py clock`` measures a group in this process and by the supervisor, in turn, and
-prints the ratio of the medians (supervisor over this process) with its spread. ``count`` runs both under
-callgrind and prints the instructions inside the replay, which do not depend on the machine's load.
+``python tools/isolation.py clock`` measures a group in this process and by the supervisor, in turn,
+and prints the ratio of the medians with its spread. ``count`` runs both under callgrind and prints
+the instructions inside the replay, which do not depend on the machine's load.
 """
 
 from __future__ import annotations
