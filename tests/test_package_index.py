@@ -167,7 +167,7 @@ def test_pips_own_configuration_is_read(
     (tmp_path / "links" / "a-2.tar.gz").write_bytes(CONTENT)
     (tmp_path / "pip.conf").write_text(
         f"[global]\nindex-url = http://{index.address}/simple/\n"
-        f"[download]\nfind-links = {tmp_path / 'links'}\n"
+        f"[download]\nfind-links =\n    /no/such/folder\n    {tmp_path / 'links'}\n"
     )
     monkeypatch.delenv("PIP_INDEX_URL")
     monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))

@@ -7,12 +7,12 @@ is asked of it. Here nothing of a file is run or unpacked: it is found by the in
 
 from __future__ import annotations
 
+import ast
 import base64
 import hashlib
 import netrc
 import os
 import re
-import shlex
 import ssl
 import sys
 import urllib.error
@@ -161,8 +161,8 @@ def _configured() -> dict[str, str]:
         for line in done.stdout.decode(errors="replace").splitlines():
             name, _, value = line.partition("=")
             section, _, option = name.rpartition(".")
-            with suppress(ValueError):
-                sections.setdefault(section, {})[option] = " ".join(shlex.split(value))
+            with suppress(ValueError, SyntaxError):  # a value stands there as Python writes it
+                sections.setdefault(section, {})[option] = str(ast.literal_eval(value))
         for section in ("global", "download"):
             found |= sections.get(section, {})
     else:
