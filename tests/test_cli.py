@@ -187,3 +187,23 @@ def test_nothing_is_coloured_or_cut_in_a_pipe() -> None:
     done = llgbench("vocab", "list")
     assert "\x1b" not in done.stdout
     assert "gemma-4" in done.stdout
+
+
+@pytest.mark.parametrize("arguments", [["vocab", "list"], ["vocab", "list", "--json"], ["--help"]])
+def test_a_full_or_closed_stdout_is_no_difference(arguments: list[str]) -> None:
+    command = [sys.executable, "-m", "llgbench.cli", *arguments]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    [line] = done.stderr.splitlines()
+    assert "No space left on device" in line
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (2, "")
+
+
+def test_a_name_that_is_no_utf8_is_shown_escaped(tmp_path: Path) -> None:
+    line = refused("report", tmp_path / os.fsdecode(b"caf\xe9\x1b[2J.jsonl"))
+    assert "caf\\udce9\\x1b[2J.jsonl" in line
