@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from llgbench import case, counting, inference, paths, pyperf_files, sides, variant, vocab
+from llgbench import case, counting, files, inference, paths, pyperf_files, sides, variant, vocab
 from llgbench.compare_worker import Job
 from llgbench.comparison import Comparison, Plan, headline, measured, table
 from llgbench.configuration import CHECKPOINTS, QUICK_JSON_CASES, QUICK_LEXER_CASES
@@ -194,15 +194,12 @@ def run(
             sides.resolve(head_spec, say) if head_spec is not None
             else sides.twin(base, Path(place))
         )  # fmt: skip
-        where = folder or _new_folder()
-        try:
-            where.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RecordError(f"cannot write {where}: {error.strerror}") from None
+        stamped = paths.root() / "comparisons" / f"{datetime.now(UTC):%Y%m%dT%H%M%S}"
         decide = _by_count if count else compare
-        found = decide(base, head, plan, say)
-    found.self_test = head_spec is None
-    _write(found, where)
+        with files.folder(folder or stamped, numbered=folder is None, error=RecordError) as where:
+            found = decide(base, head, plan, say)
+            found.self_test = head_spec is None
+            _write(found, where)
     return found, where
 
 
@@ -223,21 +220,7 @@ def _by_count(base: Side, head: Side, plan: Plan, say: Callable[[str], None]) ->
 
 
 def _write(found: Comparison, where: Path) -> None:
-    try:
-        part = where / "comparison.part"
-        part.write_text(json.dumps(found.to_json(), indent=1))
-        part.replace(where / "comparison.json")
-    except OSError as error:
-        raise RecordError(f"cannot write {where}: {error.strerror}") from None
+    text = json.dumps(found.to_json(), indent=1)
+    files.write(where / "comparison.json", text, error=RecordError)
     if found.processes:
         pyperf_files.write(where, measured(found.processes), found.processes)
-
-
-def _new_folder() -> Path:
-    stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%S}"
-    folder = paths.root() / "comparisons" / stamp
-    number = 1
-    while folder.exists():
-        number += 1
-        folder = folder.with_name(f"{stamp}-{number}")
-    return folder

@@ -133,16 +133,13 @@ def record(
     where_from["decode"]["model"] = str(request.model) if request.model else None
     mark = records.fingerprint(where_from, time.time_ns())
     folder = (results or root / "results") / "records" / FOLDER
-    # Nothing is opened before what can be refused at once is refused.
-    running = measure(request, doing)
-    first = next(running, None)
     with records.Writer(folder, mark, where_from) as writer:
         try:
-            if first is not None:
-                writer.add(first)
-            for entry in running:
+            for entry in measure(request, doing):
                 writer.add(entry)
         except KeyboardInterrupt:
+            if writer.empty:
+                raise
             raise InputError(f"interrupted; what was measured is kept in {writer.path}") from None
         writer.end()
     return records.read(writer.path)

@@ -122,6 +122,11 @@ class View:
         Raises:
             RecordError: nothing was measured in it.
         """
+        if any(entry.kind for entry in record.entries):
+            raise RecordError(
+                f"{record.path}: not a record of llgbench run; give the folder of results instead, "
+                "whose newest decode record is in the report"
+            )
         self.record = record
         self.entries = {entry.configuration: entry for entry in record.entries}
         self.measured = [e for e in self.entries.values() if e.unavailable is None]

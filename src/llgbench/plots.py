@@ -5,6 +5,7 @@ Drawn with matplotlib's Agg backend, which needs no display.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
+from llgbench import files
 from llgbench.errors import RecordError
 from llgbench.frames import Column, View, families, family_points, label, plural
 from llgbench.records import Record
@@ -258,11 +260,7 @@ def _grid(n: int, title: str) -> tuple[Figure, list[Axes]]:
 
 
 def _save(figure: Figure, path: Path) -> Path:
-    """Write beside, then rename: a picture is there whole or not at all."""
-    part = path.with_suffix(".part")
-    try:
-        figure.savefig(part, format="png", dpi=130)
-        part.replace(path)
-    except OSError as error:
-        raise RecordError(f"cannot write {path}: {error.strerror}") from None
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=130)
+    files.write(path, drawn.getvalue(), error=RecordError)
     return path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from llgbench import bridge, case, comparison, inference, provenance, runner, stats
+from llgbench import bridge, case, comparison, files, inference, provenance, runner, stats
 from llgbench.comparison import ALL, Comparison, Row
 from llgbench.engine import load
+from llgbench.errors import RecordError
 from llgbench.inference import Estimate
 from llgbench.records import unpack
 from llgbench.replay import replay
@@ -257,7 +259,11 @@ def _machine_line(found: Comparison) -> str:
 
 
 def picture(found: Comparison, path: Path) -> None:
-    """Draw every ratio with its interval; what is slower or faster is coloured."""
+    """Draw every ratio with its interval; what is slower or faster is coloured.
+
+    Raises:
+        RecordError: the file cannot be written.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
@@ -284,8 +290,10 @@ def picture(found: Comparison, path: Path) -> None:
     for word, colour in colours.items():
         axes.plot([], [], color=colour, label=word)
     axes.legend(fontsize=7, loc="lower right")
-    figure.savefig(path, dpi=140)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=140)
     plt.close(figure)
+    files.write(path, drawn.getvalue(), error=RecordError)
 
 
 def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from llgbench import alerts, overhead_summary, plots, report_decode
+from llgbench import alerts, files, overhead_summary, plots, report_decode
 from llgbench.asv_results import AsvValue, read_asv
 from llgbench.configuration import QUICK_VOCABS, grid
 from llgbench.errors import InputError, RecordError
@@ -75,26 +75,17 @@ def write(records: Sequence[Record], folder: Path) -> Path:
     """
     _need_records(records)
     path = folder / "report.md"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
+    with files.folder(folder, error=RecordError):
+        # All is read before the first picture is written.
+        asv, overhead = read_asv(folder), overhead_summary.load(folder)
+        marks, decoded = alerts.marks(folder), report_decode.latest(folder)
         pictures = plots.pictures(records, folder)
         # Links are relative, so that the folder can be moved.
         links = {key: Path(picture.name) for key, picture in pictures.items()}
-        text = markdown(
-            records,
-            asv=read_asv(folder),
-            overhead=overhead_summary.load(folder),
-            pictures=links,
-            marks=alerts.marks(folder),
-        )
-        decoded = report_decode.latest(folder)
+        text = markdown(records, asv=asv, overhead=overhead, pictures=links, marks=marks)
         if decoded is not None:
             text += "\n" + report_decode.write(decoded, folder)
-        part = path.with_suffix(".part")
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
-    except OSError as error:
-        raise RecordError(f"cannot write {path}: {error.strerror}") from None
+        files.write(path, text, error=RecordError)
     return path
 
 

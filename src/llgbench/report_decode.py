@@ -5,11 +5,12 @@ Made from decode records (decode_recording.py), like every table from what is st
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from llgbench import records
+from llgbench import decode, files, records
 from llgbench.decode import MODES, PARTS, UNCONSTRAINED, Summary, summarize, verdict
 from llgbench.decode_recording import FOLDER
 from llgbench.errors import RecordError
@@ -34,9 +35,18 @@ _DRAWN = {
 
 
 def latest(results: Path) -> Record | None:
-    """Return the newest decode record under a results folder, None where there is none."""
+    """Return the newest decode record under a results folder, None where there is none.
+
+    Raises:
+        RecordError: it is damaged, or of another kind.
+    """
     path = records.latest(results / "records" / FOLDER)
-    return None if path is None else records.read(path)
+    if path is None:
+        return None
+    record = records.read(path)
+    for entry in record.entries:
+        decode.require(entry, str(path))
+    return record
 
 
 def rows(record: Record) -> list[dict[str, Any]]:
@@ -62,7 +72,7 @@ def _row(entry: Entry, alone: Summary | None) -> dict[str, Any]:
         row["tokens/s"] = summary.per_second
         # A wrong mask gets no ratio, nor does a grammar that was dropped.
         right = entry.verdict.get("label") != "wrong" and entry.facts["lost_at"] is None
-        if alone is not None and right and c.variant != UNCONSTRAINED:
+        if alone is not None and alone.per_second and right and c.variant != UNCONSTRAINED:
             row["of unconstrained %"] = 100 * summary.per_second / alone.per_second
         row["step µs"] = summary.wall / 1000
         row["decode µs"] = summary.parts["decode"] / 1000
@@ -154,11 +164,9 @@ def picture(record: Record, path: Path) -> bool:
     axes[-1].set_xlabel("mean time of a step, µs; beside it the grammar's share", fontsize=8)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=8)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=150)
-    except OSError as error:
-        raise RecordError(f"cannot write {path}: {error.strerror}") from None
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=150)
+    files.write(path, drawn.getvalue(), error=RecordError)
     return True
 
 
@@ -170,7 +178,7 @@ def _ordered(record: Record) -> list[Entry]:
             [x.configuration.vocab for x in record.entries].index(e.configuration.vocab),
             [x.configuration.case for x in record.entries].index(e.configuration.case),
             e.unavailable is not None,
-            e.facts["plan"]["sequences"] if e.facts else 0,
+            _sequences(e),
             e.configuration.variant != UNCONSTRAINED,
         ),
     )
@@ -179,7 +187,11 @@ def _ordered(record: Record) -> list[Entry]:
 def _alone(entry: Entry) -> tuple[str, str, int]:
     """Return what an entry shares with the unconstrained run beside it."""
     c = entry.configuration
-    return c.case, c.vocab, entry.facts["plan"]["sequences"] if entry.facts else 0
+    return c.case, c.vocab, _sequences(entry)
+
+
+def _sequences(entry: Entry) -> int:
+    return int(entry.facts["plan"]["sequences"]) if entry.unavailable is None else 0
 
 
 def _panel(entry: Entry) -> tuple[str, str]:
