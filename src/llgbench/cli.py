@@ -9,7 +9,7 @@ import sys
 import click
 
 import llgbench
-from llgbench import defects, output
+from llgbench import defects, output, processes
 from llgbench.commands.alerts import alerts_command, asv_command
 from llgbench.commands.check import check
 from llgbench.commands.compare import compare_command
@@ -63,6 +63,7 @@ for _command in (
 def main() -> None:
     """Run the command line; whatever goes wrong ends in one line and an exit status."""
     output.prepare_streams()
+    processes.handle_signals()
     status = _status()
     try:
         sys.stdout.flush()

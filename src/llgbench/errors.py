@@ -31,6 +31,10 @@ class FileError(LlgbenchError, ValueError):
     """A file cannot be read or written, or does not hold what was expected."""
 
 
+class ProcessError(LlgbenchError, ChildProcessError):
+    """A process could not be started, or ended before it had done what it was asked to do."""
+
+
 class CaseError(LlgbenchError, ValueError):
     """A case folder, its case.toml or one of its texts cannot be used."""
 

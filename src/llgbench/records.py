@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import fcntl
+import glob
 import hashlib
 import itertools
 import json
@@ -119,7 +120,7 @@ class Writer:
 
     Attributes:
         path: the file.
-        done: the configurations that an earlier, killed run had measured already.
+        entries: what an earlier, killed run had written of the same record.
     """
 
     def __init__(self, folder: Path, mark: str, provenance: Mapping[str, Any]) -> None:
@@ -133,7 +134,7 @@ class Writer:
         Raises:
             RecordError: the folder cannot be written, or a run of the same mark is under way.
         """
-        self.done: frozenset[Configuration] = frozenset()
+        self.entries: tuple[Entry, ...] = ()
         self._lines = 0
         self._made: list[Path] = []
         try:
@@ -172,12 +173,13 @@ class Writer:
             os.close(self._file)
             raise
         self._lines = content.count(b"\n")
-        self.done = frozenset(entry.configuration for entry in record.entries)
+        self.entries = record.entries
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is stored yet; such a record does not stay."""
-        return self._lines < 2
+        """Whether nothing is stored yet, here or beside it; such a record does not stay."""
+        beside = self.path.parent.glob(f"{glob.escape(self.path.stem)}.*")
+        return self._lines < 2 and all(path == self.path for path in beside)
 
     def add(self, entry: Entry) -> None:
         """Append one configuration, and hand it to the system.
@@ -204,6 +206,12 @@ class Writer:
         """Mark the run as complete."""
         ended = datetime.now(UTC).isoformat(timespec="seconds")
         self._put({"end": ended, "lines": self._lines})
+
+    def discard(self) -> None:
+        """Remove the record, and the folders that were made for it: nothing was measured."""
+        with suppress(OSError):
+            self.path.unlink()
+        self._remove_folders()
 
     def _put(self, line: Mapping[str, Any]) -> None:
         """Write a line whole, or nothing of it."""
@@ -232,9 +240,7 @@ class Writer:
 
     def _close(self) -> None:
         if self.empty:
-            with suppress(OSError):
-                self.path.unlink()
-            self._remove_folders()
+            self.discard()
         os.close(self._file)
 
     def _remove_folders(self) -> None:
@@ -263,7 +269,7 @@ def read(path: Path) -> Record:
             "use the llgbench that wrote it, or a newer one"
         )
     record_lines.require(header, record_lines.Header, where)
-    entries: list[Entry] = []
+    entries: dict[Configuration | int, Entry] = {}
     complete, room = False, _MAX_VALUES
     for number, line in enumerate(lines[1:], start=2):
         where = f"{path}: line {number}"
@@ -281,9 +287,11 @@ def read(path: Path) -> Record:
             continue
         entry = _entry(content, where, room)
         room -= sum(len(array) for arrays in entry.samples.values() for array in arrays)
-        entries.append(entry)
-    _refuse_repetition(entries, path)
-    return Record(path, header, tuple(entries), complete, torn=bool(rest))
+        # Other records than those of runs have several entries of a configuration.
+        key = number if entry.kind else entry.configuration
+        _require_reason(entries.pop(key, None), entry, where)
+        entries[key] = entry
+    return Record(path, header, tuple(entries.values()), complete, torn=bool(rest))
 
 
 def read_all(folder: Path) -> Iterator[Record]:
@@ -403,22 +411,16 @@ def _shorter(one: npt.NDArray[np.uint64], other: npt.NDArray[np.uint64]) -> bool
     return len(one) < len(other)
 
 
-def _refuse_repetition(entries: Sequence[Entry], path: Path) -> None:
-    """Refuse a configuration of a run that was measured twice: it could not be said which counts.
-
-    What could not be measured may be there once more, behind it and measured.
+def _require_reason(earlier: Entry | None, later: Entry, where: str) -> None:
+    """Refuse what stands there twice, but for what was measured again since its inputs changed.
 
     Raises:
-        RecordError: there is one.
+        RecordError: nothing changed, so that it could not be said which of the two counts.
     """
-    seen: set[Configuration] = set()
-    for entry in entries:
-        c = entry.configuration
-        if entry.kind or entry.unavailable is not None:
-            continue
-        if c in seen:
-            raise RecordError(f"{path}: {c} stands in it twice; the record is damaged")
-        seen.add(c)
+    if earlier is None or earlier.unavailable is not None or later.unavailable is not None:
+        return
+    if earlier.facts.get("inputs") == later.facts.get("inputs"):
+        raise RecordError(f"{where} is damaged: {later.configuration} is there already")
 
 
 def _unfinished(folder: Path, mark: str) -> Path | None:
