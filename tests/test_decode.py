@@ -298,6 +298,7 @@ def test_the_commands_choices_are_the_packages() -> None:
     assert set(command.MODES) == set(decode.MODES)
     assert command.SELECTIONS == sampler.SELECTIONS
     assert set(command.SHAPES) == set(model.SHAPES)
+    assert command.MAX_THREADS == model.MAX_THREADS
 
 
 def test_asv_parameters_are_strings_and_cheap() -> None:

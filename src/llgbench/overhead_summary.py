@@ -95,14 +95,19 @@ def _row(what: str, limit: float, measured: float, at: str) -> Row:
 # ---- kept for the report -------------------------------------------------------------------------
 
 
+def path_in(results: Path) -> Path:
+    """Return the file of a results folder."""
+    return results / _FILE
+
+
 def save(results: Path, found: Mapping[str, Any]) -> Path:
     """Keep what was measured under a results folder, in place of what was there; return the file.
 
     Raises:
         RecordError: the folder cannot be written.
     """
-    path = results / _FILE
     text = json.dumps({"schema": _SCHEMA, **found}, indent=1)
+    path = path_in(results)
     files.write(path, text, error=RecordError)
     return path
 
@@ -126,7 +131,7 @@ def load(results: Path) -> Mapping[str, Any] | None:
     Raises:
         RecordError: the file is damaged or of another version.
     """
-    path = results / _FILE
+    path = path_in(results)
     if not path.exists():
         return None
     found = files.read_json(path, Kept, error=RecordError)

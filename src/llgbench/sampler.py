@@ -13,6 +13,7 @@ generation goes on without it. Here that is counted, and never silent::
 from __future__ import annotations
 
 import ctypes
+import os
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, get_args
@@ -73,7 +74,7 @@ def decoder() -> Any:
         )
     api = ffi.new("lb_decoder *")
     error = ffi.new("char[]", 1024)
-    if lib.lb_decoder_open(str(c._lib._name).encode(), api, error, len(error)) != 0:
+    if lib.lb_decoder_open(os.fsencode(c._lib._name), api, error, len(error)) != 0:
         raise UnavailableError(f"llama.cpp's library is unusable: {ffi.string(error).decode()}")
     return api
 

@@ -40,7 +40,7 @@ class Verification:
         dropped: cases in which the grammar was dropped.
         greedy: whether llguidance has no tokenize_fn and tokenizes greedily; None: did not run.
         outcomes: what became of each case, by name.
-        texts: what came out, by name of the case.
+        texts: what came out before the end token, by name of the case.
         unavailable: why nothing ran; None where it did.
     """
 
@@ -160,7 +160,8 @@ def _verify(bench: Workbench, context: Context, name: str, plan: Plan) -> Verifi
         if done.error:
             found = f"{found}; {done.error}"
         outcomes[case_name] = found
-        texts[case_name] = vocab.spell(tokens).decode(errors="replace")
+        written = tokens[:-1] if len(tokens) and int(tokens[-1]) == vocab.eos else tokens
+        texts[case_name] = vocab.spell(written).decode(errors="replace")
         # A mask may fail without a token before it that failed.
         errors += max(done.errors, done.drops)
         dropped += done.drops

@@ -238,7 +238,7 @@ class Vocab(_Handle):
         params.vocab_only = True
         lib.lb_llama_forget_errors()
         with _nothing_on_stderr():
-            model = c.llama_model_load_from_file(str(path).encode(), params)
+            model = c.llama_model_load_from_file(os.fsencode(path), params)
         if not model:
             raise VocabError(f"{path}: llama.cpp does not load it: {_first_error()}")
         self._pointer = model
@@ -397,6 +397,11 @@ def vocab_path(name: str, root: Path | None = None) -> Path:
 PROBES = (b"The", b"a b", b"1\n2")
 
 
+def is_path(name: str) -> bool:
+    """Return whether a name that is not in the catalogue is of a file, whatever its suffix."""
+    return os.sep in name or name.endswith(".gguf") or os.path.isfile(name)
+
+
 def open_vocab(name: str, root: Path | None = None) -> Vocab:
     """Open a vocabulary of the catalogue, or any GGUF by path.
 
@@ -409,7 +414,7 @@ def open_vocab(name: str, root: Path | None = None) -> Vocab:
     entry = entries.get(name)
     if entry is None:
         path = Path(name)
-        if path.suffix == ".gguf" or os.sep in name:
+        if is_path(name):
             if not os.path.isfile(path):
                 raise VocabError(f"{path}: no such file")
             return Vocab(path.stem, path, file_sha256(path))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -202,7 +201,7 @@ def _validate_names(configurations: Sequence[Configuration], cases: dict[str, Ca
             case.load(name)
     known = vocab.catalogue()
     for name in dict.fromkeys(c.vocab for c in configurations):
-        if name not in known and not (name.endswith(".gguf") or os.sep in name):
+        if name not in known and not vocab.is_path(name):
             raise UnknownNameError("vocab", name, known)
     for name in dict.fromkeys(c.engine for c in configurations):
         if name != "default":
