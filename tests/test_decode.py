@@ -18,13 +18,14 @@ from llgbench import (
     decode_recording,
     decode_suite,
     model,
+    report,
     report_decode,
     sampler,
     suite,
 )
 from llgbench.commands import decode as command
 from llgbench.decode import MODES, Plan, Run
-from llgbench.errors import GrammarError, InputError, ModelError
+from llgbench.errors import GrammarError, InputError, ModelError, RecordError
 from llgbench.model import Context, Model, synthesize
 from llgbench.records import Record
 from llgbench.replay import with_end
@@ -382,3 +383,37 @@ def test_the_command_prints_a_table_and_json(
     found = json.loads(capfd.readouterr().out)
     assert [e["variant"] for e in found["entries"]] == ["unconstrained", "greedy_tokenize"]
     assert found["entries"][1]["verdict"] == "right"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda e: e["facts"].pop("plan"),
+        lambda e: e["facts"]["plan"].update(sequences=0),
+        lambda e: e["facts"].update(model="x"),
+        lambda e: e["facts"].update(kind=""),
+        lambda e: e["facts"].update(lost_at=-1),
+        lambda e: e["samples"].pop("mask"),
+        lambda e: e["samples"].update(wall=e["samples"]["compile"]),
+        lambda e: e["verdict"].update(label=None),
+    ],
+)
+def test_a_damaged_decode_record_is_refused(
+    recorded: tuple[Record, Path], tmp_path: Path, change: Any
+) -> None:
+    path = recorded[0].path
+    lines = path.read_text().splitlines()
+    content = json.loads(lines[2])
+    change(content)
+    lines[2] = json.dumps(content)
+    folder = tmp_path / "records" / decode_recording.FOLDER
+    folder.mkdir(parents=True)
+    (folder / path.name).write_text("".join(f"{line}\n" for line in lines))
+    with pytest.raises(RecordError, match="damaged") as caught:
+        report_decode.latest(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_decode_record_is_no_record_of_replays(recorded: tuple[Record, Path]) -> None:
+    with pytest.raises(RecordError, match="not a record of llgbench run"):
+        report.markdown([recorded[0]])

@@ -9,8 +9,6 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from llgbench import output
 
@@ -72,13 +70,6 @@ def test_what_would_move_the_cursor_is_escaped(monkeypatch: pytest.MonkeyPatch) 
     assert shown.splitlines()[0] == "a\\nb\\r"
     assert "x\\ny\\tz\\x1b[2J\\x9b\\u202e" in shown
     assert len(shown.splitlines()) == 3
-
-
-@given(st.text())
-def test_what_is_shown_is_one_printable_line(text: str) -> None:
-    assert output.visible(text).isprintable()
-    if text.isprintable():
-        assert output.visible(text) == text
 
 
 def test_a_progress_line_has_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:

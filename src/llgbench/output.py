@@ -22,6 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from llgbench.errors import FileError
+from llgbench.shown import escaped, visible
 
 # Exit statuses, the same in every command: something is not as it should be; unusable input; a
 # defect of llgbench itself (EX_SOFTWARE of sysexits.h).
@@ -55,20 +56,7 @@ def _plainly(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     lost = error.object[error.start : error.end]
-    return "".join(_PLAIN.get(c) or _escaped(c) for c in lost), error.end
-
-
-def visible(text: str) -> str:
-    """Return text with line breaks, control characters and the like as escapes."""
-    return text if text.isprintable() else "".join(map(_shown, text))
-
-
-def _shown(character: str) -> str:
-    return character if character.isprintable() else _escaped(character)
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode()
+    return "".join(_PLAIN.get(c) or escaped(c) for c in lost), error.end
 
 
 def print_json(data: Any) -> None:

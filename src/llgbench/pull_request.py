@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from llgbench.errors import RecordError
 from llgbench.inference import Estimate
 from llgbench.records import unpack
 from llgbench.replay import replay
+from llgbench.shown import fence, in_code, in_markdown, visible
 from llgbench.sides import SIDES
 from llgbench.variant import get
 from llgbench.vocab import open_vocab
@@ -76,17 +76,16 @@ def section(found: Comparison, command: str, picture: str | None = None) -> str:
     parts = [
         f"### llgbench: {found.verdict}",
         "",
-        f"**{comparison.headline(found)}**",
+        f"**{in_markdown(comparison.headline(found))}**",
         "",
-        f"old: `{found.base}`  ",
-        f"new: `{found.head}`",
+        f"old: `{in_code(str(found.base))}`  ",
+        f"new: `{in_code(str(found.head))}`",
         "",
     ]
     if found.differences:
-        parts += ["**Masks differ**; no time says anything before they agree:", "", "```text"]
-        for difference in found.differences[:3]:
-            parts += comparison.difference_lines(difference)
-        parts += ["```", ""]
+        parts += ["**Masks differ**; no time says anything before they agree:", ""]
+        lines = [line for d in found.differences[:3] for line in comparison.difference_lines(d)]
+        parts += [f"{fence(lines)}text", *lines, fence(lines), ""]
     else:
         parts += [
             f"Masks: equal at every one of {found.steps:,} steps (hash of each mask).",
@@ -101,8 +100,8 @@ def section(found: Comparison, command: str, picture: str | None = None) -> str:
             ("grammar", "text so far", "mask", "old µs", "new µs"),
             [
                 (
-                    f"{s.case}, {s.text} step {s.step}",
-                    f"`…{_code(s.so_far)}`",
+                    in_markdown(f"{s.case}, {s.text} step {s.step}"),
+                    f"`…{in_code(s.so_far)}`",
                     s.kind,
                     _us(s.base_ns),
                     _us(s.head_ns),
@@ -244,7 +243,7 @@ def _full_row(row: Row) -> tuple[str, ...]:
 
     e = row.estimate
     return (
-        f"{row.case} on {row.vocab}", row.metric, shown(row.base), shown(row.head),
+        in_markdown(f"{row.case} on {row.vocab}"), row.metric, shown(row.base), shown(row.head),
         _change(e.ratio), _interval(e), row.verdict,
     )  # fmt: skip
 
@@ -269,6 +268,8 @@ def picture(found: Comparison, path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
+    from llgbench import plots
+
     rows = found.rows[::-1]
     colours = {"slower": "#b2182b", "faster": "#2166ac", "same": "#4d4d4d", "unclear": "#bababa"}
     figure, axes = plt.subplots(figsize=(8, 1.2 + 0.19 * len(rows)), layout="constrained")
@@ -284,16 +285,15 @@ def picture(found: Comparison, path: Path) -> None:
     axes.axvline(1, color="black", linewidth=0.6)
     axes.set_xlim(low, high)
     axes.set_ylim(-1, len(rows))
-    axes.set_yticks(range(len(rows)), [f"{r.case}  {r.metric}" for r in rows], fontsize=6)
+    named = [visible(f"{r.case}  {r.metric}") for r in rows]
+    axes.set_yticks(range(len(rows)), named, fontsize=6)
     axes.set_xlabel("new / old, with 95% interval; the band is the threshold")
     axes.set_title(found.verdict, fontsize=10)
     for word, colour in colours.items():
         axes.plot([], [], color=colour, label=word)
     axes.legend(fontsize=7, loc="lower right")
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format="png", dpi=140)
+    files.write(path, plots.png(figure, 140), error=RecordError)
     plt.close(figure)
-    files.write(path, drawn.getvalue(), error=RecordError)
 
 
 def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -312,9 +312,3 @@ def _change(ratio: float) -> str:
 
 def _interval(e: Estimate) -> str:
     return f"{e.low - 1:+.1%} to {e.high - 1:+.1%}"
-
-
-def _code(text: str) -> str:
-    """Return text that can stand in a code span of a table cell."""
-    shown = text.replace("\n", "⏎").replace("`", "'").replace("|", "\\|")
-    return "".join(c if c.isprintable() else "·" for c in shown)

@@ -398,7 +398,7 @@ def _require_replays(entry: Entry, where: str) -> None:
     for name in ("compile", "cold_mask", "cold_consume"):
         if name not in samples:
             refuse(f"there are no samples of {name}")
-    for kind in ("cold", "warm"):
+    for kind in ("cold", "warm", "sibling"):
         masks, consumed = samples.get(f"{kind}_mask", []), samples.get(f"{kind}_consume", [])
         # A text that ends by rejection has one mask more.
         if len(masks) != len(consumed) or any(map(_shorter, masks, consumed)):

@@ -5,6 +5,7 @@ The tables are made in tables.py, the pictures in plots.py.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from llgbench.configuration import QUICK_VOCABS, grid
 from llgbench.errors import InputError, RecordError
 from llgbench.frames import frame
 from llgbench.records import Record
+from llgbench.shown import in_code, in_markdown
 from llgbench.tables import (
     RULES,
     Table,
@@ -85,7 +87,7 @@ def write(records: Sequence[Record], folder: Path) -> Path:
         text = markdown(records, asv=asv, overhead=overhead, pictures=links, marks=marks)
         if decoded is not None:
             text += "\n" + report_decode.write(decoded, folder)
-        files.write(path, text, error=RecordError)
+        files.write(path, text.encode(errors="backslashreplace"), error=RecordError)
     return path
 
 
@@ -115,7 +117,7 @@ def markdown(
     _need_records(records)
     lines = ["## Latency of constrained decoding", ""]
     if marks:
-        lines += ["### Alerts", "", *(f"- {_escape(mark)}" for mark in marks), ""]
+        lines += ["### Alerts", "", *(f"- {in_markdown(mark)}" for mark in marks), ""]
     for index, record in enumerate(records):
         lines += _record_section(record, index, pictures or {}, len(records) > 1)
     of_fallback = overhead_tables(overhead or {})
@@ -173,7 +175,7 @@ def provenance(record: Record) -> list[str]:
         f"(it costs {p.get('empty_step_wall_ns')} ns in all).",
         f"Engines: {'; '.join(_engines(record))}.",
         f"Vocabularies: {'; '.join(_vocabs(record))}.",
-        f"Reproduce: `{command(record)}`, record `{record.path.name}`"
+        f"Reproduce: `{in_code(command(record))}`, record `{record.path.name}`"
         + ("." if record.complete else "; the run was not finished, this is what it measured."),
     ]  # fmt: skip
     return lines
@@ -189,14 +191,14 @@ def _engines(record: Record) -> list[str]:
             if entry.configuration.variant not in variants:
                 variants.append(entry.configuration.variant)
     return [
-        f"{name} {release} (sha256 {digest[:12]}) for {', '.join(variants)}"
+        in_markdown(f"{name} {release} (sha256 {digest[:12]}) for {', '.join(variants)}")
         for (name, release, digest), variants in found.items()
     ]
 
 
 def _vocabs(record: Record) -> list[str]:
     found = {
-        entry.configuration.vocab: f"{entry.configuration.vocab} "
+        entry.configuration.vocab: f"{in_markdown(entry.configuration.vocab)} "
         f"({entry.facts.get('vocab_tokens')} tokens, "
         f"sha256 {str(entry.facts.get('vocab_sha256'))[:12]})"
         for entry in record.entries
@@ -218,23 +220,25 @@ def command(record: Record) -> str:
         quick = {(c.case, c.vocab) for c in grid("quick", variants, (), QUICK_VOCABS)}
         if {(c.case, c.vocab) for c in configurations} == quick:
             return "llgbench run --profile quick"
-        cases = [f"--case {name}" for name in dict.fromkeys(c.case for c in configurations)]
+        cases = [
+            f"--case {shlex.quote(name)}" for name in dict.fromkeys(c.case for c in configurations)
+        ]
     parts = ["llgbench run", *cases]
     for option in ("vocab", "variant", "engine"):
         named = dict.fromkeys(getattr(c, option) for c in configurations)
         if option == "variant" and set(named) == set(DEFAULT_VARIANTS):
             continue
-        parts += [f"--{option} {name}" for name in named if name != "default"]
+        parts += [f"--{option} {shlex.quote(name)}" for name in named if name != "default"]
     return " ".join(parts)
 
 
 def _open(table: Table) -> list[str]:
-    return [f"**{table.title}**", "", *_grid(table), "", *_notes(table)]
+    return [f"**{in_markdown(table.title)}**", "", *_grid(table), "", *_notes(table)]
 
 
 def _collapsed(table: Table) -> list[str]:
     return [
-        f"<details><summary>{table.title}</summary>", "", *_grid(table), "",
+        f"<details><summary>{in_markdown(table.title)}</summary>", "", *_grid(table), "",
         *_notes(table), "</details>", "",
     ]  # fmt: skip
 
@@ -251,14 +255,7 @@ def _grid(table: Table) -> list[str]:
 
 
 def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(map(_escape, cells))} |"
-
-
-def _escape(cell: str) -> str:
-    one_line = " ".join(cell.split())
-    for sign in ("\\", "|", "<", "*", "`"):
-        one_line = one_line.replace(sign, f"\\{sign}")
-    return one_line
+    return f"| {' | '.join(map(in_markdown, cells))} |"
 
 
 def _picture(pictures: Mapping[str, Path], key: str, text: str) -> list[str]:

@@ -5,7 +5,6 @@ Made from decode records (decode_recording.py), like every table from what is st
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,9 @@ from llgbench import decode, files, records
 from llgbench.decode import MODES, PARTS, UNCONSTRAINED, Summary, summarize, verdict
 from llgbench.decode_recording import FOLDER
 from llgbench.errors import RecordError
+from llgbench.plots import png
 from llgbench.records import Entry, Record
+from llgbench.shown import in_markdown, visible
 
 PICTURE = "decode.png"
 
@@ -95,7 +96,7 @@ def markdown(record: Record, picture: str = PICTURE) -> str:
         record: a decode record.
         picture: the picture's path as the page should link it; empty: none.
     """
-    lines = ["## Where the time of a decode step goes", "", _what_ran(record), ""]
+    lines = ["## Where the time of a decode step goes", "", in_markdown(_what_ran(record)), ""]
     if picture:
         lines += [f"![Where the time of a decode step goes]({picture})", ""]
     found = rows(record)
@@ -140,7 +141,7 @@ def picture(record: Record, path: Path) -> bool:
     sizes = [sum(_panel(entry) == panel for entry, _ in shown) for panel in panels]
     figure = Figure(figsize=(9, 1.2 + 0.34 * sum(sizes) + 0.7 * len(panels)), layout="constrained")
     FigureCanvasAgg(figure)
-    figure.suptitle(_what_ran(record), fontsize=9)
+    figure.suptitle(visible(_what_ran(record)), fontsize=9)
     axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=sizes)[:, 0]
     used = [name for name in _DRAWN if any(s and s.parts[name] > 0 for _, s in shown)]
     for ax, panel in zip(axes, panels, strict=True):
@@ -157,16 +158,14 @@ def picture(record: Record, path: Path) -> bool:
                 ax.text(end, at, f" {beside}", va="center", fontsize=7)
         ax.set_yticks(range(len(bars)), [_bar_label(entry) for entry, _ in bars], fontsize=7)
         ax.invert_yaxis()
-        ax.set_title(" on ".join(panel), fontsize=9, loc="left")
+        ax.set_title(visible(" on ".join(panel)), fontsize=9, loc="left")
         ax.margins(x=0.08)
         ax.tick_params(axis="x", labelsize=7)
         ax.spines[["top", "right"]].set_visible(False)
     axes[-1].set_xlabel("mean time of a step, µs; beside it the grammar's share", fontsize=8)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=8)
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format="png", dpi=150)
-    files.write(path, drawn.getvalue(), error=RecordError)
+    files.write(path, png(figure, 150), error=RecordError)
     return True
 
 
@@ -246,7 +245,7 @@ def _cell(value: Any) -> str:
         return "–"
     if isinstance(value, float):
         return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
-    return str(value).replace("|", "\\|")
+    return in_markdown(str(value))
 
 
 assert set(_DRAWN) == {*PARTS, "rest"}

@@ -108,7 +108,7 @@ def _pull_request(
     words += [word for name in vocabs for word in ("--vocab", name)]
     text = pull_request.section(found, shlex.join(words + ["--count"] * count), picture)
     path = where / "section.md"
-    files.write(path, text, error=RecordError)
+    files.write(path, text.encode(errors="backslashreplace"), error=RecordError)
     if as_json:
         output.print_json({**found.to_json(), "section": str(path)})
     else:
