@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import faulty_engine
 import numpy as np
 import pytest
 from conftest import Lab
@@ -417,3 +418,51 @@ def test_a_damaged_decode_record_is_refused(
 def test_a_decode_record_is_no_record_of_replays(recorded: tuple[Record, Path]) -> None:
     with pytest.raises(RecordError, match="not a record of llgbench run"):
         report.markdown([recorded[0]])
+
+
+# ---- what a worker does not survive --------------------------------------------------------------
+
+
+def test_a_case_that_kills_the_engine_is_a_row_and_the_others_go_on(
+    lab: Lab, tmp_path: Path
+) -> None:
+    library = faulty_engine.build(
+        tmp_path, "llg_new_matcher", 'if (c && __builtin_strstr(c, "umber")) abort();'
+    )
+    request = decode_recording.Request(
+        ("json-enum", "json-tool-call"), (SPM,), ("greedy_tokenize",), engine=str(library),
+        plan=Plan(rounds=1), threads=1,
+    )  # fmt: skip
+    made = decode_recording.record(request, tmp_path)
+    dead, *others = made.entries
+    assert dead.configuration.case == "json-enum"
+    assert "SIGABRT" in (dead.unavailable or "")
+    assert [e.configuration.case for e in others] == ["json-tool-call"] * 2
+    assert all(e.unavailable is None for e in others)
+    assert len(report_decode.rows(made)) == 3
+
+
+def test_a_variant_that_kills_the_engine_leaves_the_others_in_turn(
+    lab: Lab, tmp_path: Path
+) -> None:
+    # The field of LlgTokenizerInit that holds tokenize_fn, which greedy_tokenize has not here.
+    library = faulty_engine.build(tmp_path, "llg_new_tokenizer", "if (((void **)a)[5]) abort();")
+    request = decode_recording.Request(
+        ("json-enum",), (SPM,), ("token_to_piece", "greedy_tokenize"), engine=str(library),
+        plan=Plan(rounds=2), threads=1,
+    )  # fmt: skip
+    made = decode_recording.record(request, tmp_path)
+    found = {e.configuration.variant: e for e in made.entries}
+    assert list(found) == ["unconstrained", "greedy_tokenize", "token_to_piece"]
+    assert "SIGABRT" in (found["token_to_piece"].unavailable or "")
+    assert found["greedy_tokenize"].facts["runs"] == 2 * len(
+        found["greedy_tokenize"].facts["texts"]
+    )
+
+
+def test_a_run_in_which_nothing_could_be_measured_leaves_nothing(tmp_path: Path) -> None:
+    request = decode_recording.Request(("json-enum",), ("bert-bge",), ("greedy_tokenize",))
+    made = decode_recording.record(request, tmp_path / "new")
+    assert made.entries
+    assert all(entry.unavailable for entry in made.entries)
+    assert list(tmp_path.iterdir()) == []

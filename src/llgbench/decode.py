@@ -319,7 +319,7 @@ def measure(
         ModelError: the model's vocabulary is not the bench's.
     """
     context.model.require_vocab(bench.vocab)
-    _require_room(cases.values(), bench.vocab, context, plan)
+    require_room(cases.values(), bench.vocab, context, plan)
     for name, case in cases.items():
         group = [c for c in configurations if c.case == name]
         if group:
@@ -327,7 +327,7 @@ def measure(
             yield from _measure_case(group, case, bench, context, plan, modes)
 
 
-def _require_room(cases: Iterable[Case], vocab: Vocab, context: Context, plan: Plan) -> None:
+def require_room(cases: Iterable[Case], vocab: Vocab, context: Context, plan: Plan) -> None:
     """Refuse a context that is too short, before anything is measured."""
     if plan.free:
         context.require(plan.max_tokens, "what is to be sampled")

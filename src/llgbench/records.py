@@ -187,20 +187,7 @@ class Writer:
         Raises:
             RecordError: the disk refuses.
         """
-        c = entry.configuration
-        line: dict[str, Any] = {
-            "configuration": [c.case, c.vocab, c.variant, c.engine],
-        }
-        if entry.unavailable is not None:
-            line["unavailable"] = entry.unavailable
-            if entry.facts:
-                line["facts"] = dict(entry.facts)
-        else:
-            line["engine"] = dict(entry.engine)
-            line["verdict"] = dict(entry.verdict)
-            line["facts"] = dict(entry.facts)
-            line["samples"] = {name: pack(arrays) for name, arrays in entry.samples.items()}
-        self._put(line)
+        self._put(to_plain(entry))
 
     def end(self) -> None:
         """Mark the run as complete."""
@@ -249,6 +236,22 @@ class Writer:
                 folder.rmdir()
 
 
+def to_plain(entry: Entry) -> dict[str, Any]:
+    """Return an entry as plain data, as its line holds it."""
+    c = entry.configuration
+    line: dict[str, Any] = {"configuration": [c.case, c.vocab, c.variant, c.engine]}
+    if entry.unavailable is not None:
+        line["unavailable"] = entry.unavailable
+        if entry.facts:
+            line["facts"] = dict(entry.facts)
+    else:
+        line["engine"] = dict(entry.engine)
+        line["verdict"] = dict(entry.verdict)
+        line["facts"] = dict(entry.facts)
+        line["samples"] = {name: pack(arrays) for name, arrays in entry.samples.items()}
+    return line
+
+
 def read(path: Path) -> Record:
     """Read a record.
 
@@ -285,7 +288,7 @@ def read(path: Path) -> Record:
                 )
             complete = True
             continue
-        entry = _entry(content, where, room)
+        entry = from_plain(content, where, room)
         room -= sum(len(array) for arrays in entry.samples.values() for array in arrays)
         # Other records than those of runs have several entries of a configuration.
         key = number if entry.kind else entry.configuration
@@ -353,7 +356,17 @@ def unpack(packed: Mapping[str, Any], limit: int = _MAX_SAMPLE) -> Arrays:
     return np.split(joined.astype(np.uint64), np.cumsum(lengths)[:-1]) if lengths else []
 
 
-def _entry(content: Mapping[str, Any], where: str, room: int) -> Entry:
+def from_plain(content: Mapping[str, Any], where: str, room: int = _MAX_VALUES) -> Entry:
+    """Return the entry that :func:`to_plain` took.
+
+    Args:
+        content: plain data, from a foreign file.
+        where: the file and its line; begins the message.
+        room: the most values that the samples may hold.
+
+    Raises:
+        RecordError: it is damaged.
+    """
     if "unavailable" in content:
         record_lines.require(content, record_lines.Unavailable, where)
         return Entry(

@@ -10,7 +10,7 @@ import click
 
 from llgbench import output
 from llgbench.commands import given
-from llgbench.errors import UnknownNameError
+from llgbench.errors import InputError, UnknownNameError
 from llgbench.output import json_option
 
 if TYPE_CHECKING:
@@ -107,6 +107,9 @@ def decode_command(
     _validate_names(request.cases, request.vocabs, request.variants, request.engine, model)
     with output.steps(len(request.vocabs) * len(request.cases), "decoding") as progress:
         record = decode_recording.record(request, results, progress.doing)
+    if record.entries and all(entry.unavailable for entry in record.entries):
+        first = record.entries[0]
+        raise InputError(f"nothing could be measured: {first.configuration}: {first.unavailable}")
     rows = [row(entry) for entry in record.entries]
     if as_json:
         output.print_json(
@@ -166,7 +169,7 @@ def _validate_names(
 ) -> None:  # fmt: skip
     """Refuse an unknown name before a model is made."""
     from llgbench import case, registry, variant, vocab
-    from llgbench.errors import InputError, ModelError, UnavailableError
+    from llgbench.errors import ModelError, UnavailableError
 
     for name in variants:
         variant.get(name)
