@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from llgbench import bridge, engine
-from llgbench.engine import FALLBACK_OPTIONS, INVALID_TOKEN, Engine, Matcher, Tokenizer
+from llgbench.engine import INVALID_TOKEN, Engine, Matcher, Tokenizer
 from llgbench.errors import EngineError, GrammarError
+from llgbench.variant import FALLBACK_OPTIONS
 
 GRAMMARS = [
     'start: "ab" | "ac" | "b"',

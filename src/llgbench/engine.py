@@ -22,10 +22,7 @@ import numpy.typing as npt
 
 from llgbench._native import ffi, lib
 from llgbench.errors import EngineError, GrammarError
-
-# The names under which an engine may offer the greedy lexeme fallback; the second is the one of
-# upstream's open pull request.
-FALLBACK_OPTIONS = ("greedy_lexeme_fallback", "lexer_backtracking")
+from llgbench.variant import FALLBACK_OPTIONS
 
 # The ability is proven by behaviour: a lexer without the fallback rejects this text, whatever
 # options it is given, because unknown options are ignored in silence.
@@ -69,8 +66,15 @@ class Engine:
 
     @cached_property
     def version(self) -> str:
-        """llguidance's own version string (``llg_get_version``), such as ``llguidance@1.9.1 …``."""
-        return str(ffi.string(self.api.get_version()).decode(errors="replace"))
+        """llguidance's own version string (``llg_get_version``), such as ``llguidance@1.9.1 …``.
+
+        Raises:
+            EngineError: the engine gives none.
+        """
+        words = self.api.get_version()
+        if words == ffi.NULL:
+            raise EngineError(f"{self.path}: llg_get_version returns NULL")
+        return str(ffi.string(words).decode(errors="replace"))
 
     @cached_property
     def release(self) -> str:
@@ -265,6 +269,11 @@ class Tokenizer(_Handle):
             )
         self._pointer = result[0]
 
+    @property
+    def mask_words(self) -> int:
+        """Words of 32 bits in a mask over this vocabulary."""
+        return (self.n_tokens + 31) // 32
+
     def _free(self, pointer: Any) -> None:
         self.engine.api.free_tokenizer(pointer)
 
@@ -298,7 +307,11 @@ class Matcher(_Handle):
     """
 
     def __init__(self, tokenizer: Tokenizer, grammar: str, kind: str = "lark") -> None:
-        """Compile a grammar; see :meth:`Tokenizer.matcher`."""
+        """Compile a grammar; see :meth:`Tokenizer.matcher`.
+
+        Raises:
+            EngineError: the engine gives no matcher, or one whose masks have another size.
+        """
         self.tokenizer = tokenizer
         self._api = tokenizer.engine.api
         init = ffi.new("lb_constraint_init *")
@@ -310,20 +323,37 @@ class Matcher(_Handle):
         self.compile_ns = int(
             lib.lb_timed_new_matcher(self._api, init, kind.encode(), data, result)
         )
+        if result[0] == ffi.NULL:
+            raise EngineError(f"{tokenizer.engine.path}: llg_new_matcher returns NULL")
         self._pointer = result[0]
         error = self.error()
         if error is not None:
             self.close()
             raise GrammarError(error)
+        # Whoever reads a mask reads `tokenizer.mask_words`; of another size it is no mask.
+        size = int(self._api.matcher_get_mask_byte_size(self.pointer))
+        if size != 4 * tokenizer.mask_words:
+            self.close()
+            raise EngineError(
+                f"{tokenizer.engine.path}: its masks have {size} bytes, where {tokenizer.n_tokens} "
+                f"tokens need {4 * tokenizer.mask_words}"
+            )
 
     def _free(self, pointer: Any) -> None:
         self._api.free_matcher(pointer)
 
     def clone(self) -> Matcher:
-        """Return an independent matcher in the same state."""
+        """Return an independent matcher in the same state.
+
+        Raises:
+            EngineError: the engine gives none.
+        """
         other = Matcher.__new__(Matcher)
         other.tokenizer, other._api, other.compile_ns = self.tokenizer, self._api, 0
-        other._pointer = self._api.clone_matcher(self.pointer)
+        pointer = self._api.clone_matcher(self.pointer)
+        if pointer == ffi.NULL:
+            raise EngineError(f"{self.tokenizer.engine.path}: llg_clone_matcher returns NULL")
+        other._pointer = pointer
         return other
 
     def error(self) -> str | None:
@@ -340,8 +370,10 @@ class Matcher(_Handle):
         """
         if self._api.matcher_compute_mask(self.pointer) != 0:
             return None
-        size = self._api.matcher_get_mask_byte_size(self.pointer)
-        words = ffi.buffer(self._api.matcher_get_mask(self.pointer), size)
+        mask = self._api.matcher_get_mask(self.pointer)
+        if mask == ffi.NULL:
+            return None
+        words = ffi.buffer(mask, 4 * self.tokenizer.mask_words)
         return np.frombuffer(words, dtype=np.uint32).copy()
 
     def allowed(self) -> npt.NDArray[np.int64] | None:
@@ -372,7 +404,7 @@ class Matcher(_Handle):
         room = 1024
         output = ffi.new("uint32_t[]", room)
         n = self._api.matcher_compute_ff_tokens(self.pointer, output, room)
-        return [int(output[i]) for i in range(max(n, 0))]
+        return [int(output[i]) for i in range(min(max(n, 0), room))]
 
     def rollback(self, n: int) -> bool:
         """Take the last ``n`` tokens back; False on an error."""
