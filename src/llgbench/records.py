@@ -32,6 +32,9 @@ _FORMAT = "llgbench"
 
 Arrays = list[npt.NDArray[np.uint64]]
 
+# Verdicts under which every mask that was judged is right: times may be pooled and compared.
+SOUND = frozenset({"right", "limited", "refused"})
+
 
 @dataclass(frozen=True)
 class Entry:

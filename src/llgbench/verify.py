@@ -18,6 +18,7 @@ from llgbench.engine import INVALID_TOKEN
 from llgbench.errors import GrammarError, UnavailableError
 from llgbench.model import Context, Model, synthesize
 from llgbench.runner import Workbench, engine_for
+from llgbench.trace import trace_of
 from llgbench.variant import DEFAULT_VARIANTS, get
 from llgbench.vocab import Vocab
 
@@ -136,7 +137,7 @@ def _require_spelling(subject: Case, vocab: Vocab) -> None:
     reason = UnavailableError(f"{subject.name} has no accepted text")
     for text in decode.decodable(subject):
         try:
-            vocab.trace(text.data)
+            trace_of(text, vocab)
             return
         except UnavailableError as error:
             reason = error
