@@ -97,6 +97,7 @@ class Comparison:
         differences: the cases whose masks differ, as compare_worker describes them.
         counters: work counters the engines export, by case and side; empty where they have none.
         processes: results of the workers that timed, in order.
+        counted: how many processes counted instructions; 0 where the clock alone decides.
         lost: what became of workers that gave no result, one line each.
         steps: masks compared step by step.
         wall_s: how long it took.
@@ -112,6 +113,7 @@ class Comparison:
     counters: list[dict[str, Any]] = field(default_factory=list)
     differences: list[dict[str, Any]] = field(default_factory=list)
     processes: list[dict[str, Any]] = field(default_factory=list)
+    counted: int = 0
     lost: list[str] = field(default_factory=list)
     steps: int = 0
     wall_s: float = 0.0
@@ -157,6 +159,7 @@ class Comparison:
             "counters": self.counters,
             "differences": self.differences,
             "processes": len(self.processes),
+            "counted": self.counted,
             "lost": self.lost,
             "steps": self.steps,
             "wall_s": self.wall_s,
@@ -290,7 +293,8 @@ def headline(found: Comparison) -> str:
         parts.append(
             f"; most: {row.metric} of {row.case} on {row.vocab} {ratio_text(row.estimate)}"
         )
-    parts.append(f" (threshold {found.plan.threshold:.3g}, {len(found.processes)} processes)")
+    n = found.counted or len(found.processes)
+    parts.append(f" (threshold {found.plan.threshold:.3g}, {n} processes)")
     if found.differences:
         parts.append(f"; the masks of {len(found.differences)} other cases differ")
     return "".join(parts)

@@ -1,0 +1,1 @@
+"""Time, count and judge one configuration."""
