@@ -179,7 +179,7 @@ def test_ctrl_c_keeps_what_was_measured_and_the_next_run_goes_on(tmp_path: Path)
     assert "is kept in" in stderr.splitlines()[-1]
     again = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root)
     assert again.returncode == 0, again.stderr
-    assert "going on with" in again.stderr
+    assert "continuing" in again.stderr
     assert len(list((tmp_path / "records").glob("*.jsonl"))) == 1
 
 

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -38,6 +41,23 @@ def test_ticks_and_nanoseconds_keep_their_ratio() -> None:
     assert first == pytest.approx(second, rel=1e-3)
     if not lib.lb_clock_is_tsc:
         assert first == 1.0
+
+
+def test_everything_works_by_the_kernels_clock(wheel: Engine) -> None:
+    """As where the processor's counter does not tick evenly; what is recorded says so."""
+    code = (
+        "from llgbench import bridge, paths, provenance, registry, replay; import numpy as np; "
+        "tokenizer = bridge.byte_tokenizer(registry.get('wheel')); "
+        "matcher = tokenizer.matcher('start: /a+/'); "
+        "done = replay.replay(matcher, np.full(50, 97)); "
+        "assert done.inside_ns > 0 and len(done.op_ns) == 50 and done.op_ns.min() > 0; "
+        "print(provenance.collect(paths.root())['clock'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "LLGBENCH_CLOCK": "monotonic"},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == "clock_monotonic"
 
 
 def test_a_step_has_the_layout_numpy_reads() -> None:

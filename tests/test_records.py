@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -59,7 +60,7 @@ def test_an_ended_run_is_not_gone_on_with(tmp_path: Path) -> None:
 def test_another_mark_is_another_record(tmp_path: Path) -> None:
     first = record(tmp_path, THREE[0], complete=False, mark="one")
     with Writer(tmp_path, "two", PROVENANCE) as writer:
-        assert not writer.done
+        assert not writer.entries
     assert writer.path != first.path
 
 
@@ -82,10 +83,11 @@ def test_a_run_killed_anywhere_keeps_whole_lines_and_is_gone_on_with(data: st.Da
 
         with Writer(folder, "mark", PROVENANCE) as writer:
             assert writer.path == path
-            assert writer.done == {e.configuration for e in THREE[:whole]}
-            for one in THREE:
-                if one.configuration not in writer.done:
-                    writer.add(one)
+            assert [e.configuration for e in writer.entries] == [
+                e.configuration for e in THREE[:whole]
+            ]
+            for one in THREE[whole:]:
+                writer.add(one)
             writer.end()
         found = read(path)
         assert found.complete
@@ -95,6 +97,28 @@ def test_a_run_killed_anywhere_keeps_whole_lines_and_is_gone_on_with(data: st.Da
 def test_a_run_killed_before_its_first_line_is_in_nobodys_way(tmp_path: Path) -> None:
     (tmp_path / "20260101T000000-mark.jsonl").write_bytes(b'{"format":"llgb')
     assert record(tmp_path, *THREE).complete
+
+
+def test_what_is_measured_again_replaces_what_was(tmp_path: Path) -> None:
+    first, second, third = THREE
+    path = record(tmp_path, first, second, third, replace(first, unavailable="x")).path
+    found = read(path)
+    assert [e.configuration for e in found.entries] == [
+        e.configuration for e in (second, third, first)
+    ]
+    assert found.entries[-1].unavailable == "x"
+
+
+def test_a_discarded_record_leaves_no_file_and_no_empty_folder(tmp_path: Path) -> None:
+    with Writer(tmp_path / "results" / "records", "mark", PROVENANCE) as writer:
+        writer.add(THREE[0])
+        writer.discard()
+    assert not (tmp_path / "results").exists()
+    with Writer(tmp_path / "results" / "records", "mark", PROVENANCE) as kept:
+        kept.add(THREE[0])
+    with Writer(tmp_path / "results" / "records", "other", PROVENANCE) as writer:
+        writer.discard()
+    assert list((tmp_path / "results" / "records").iterdir()) == [kept.path]
 
 
 def test_two_runs_never_write_one_record(tmp_path: Path) -> None:

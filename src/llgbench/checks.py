@@ -175,8 +175,15 @@ def judge(
         judge_text(tokenizer, reference, grammar, text, trace, vocab)
         for text, trace in zip(case.texts, traces, strict=True)
     )
+    return summarize(variant, case, judgements, vocab)
+
+
+def summarize(
+    variant: Variant, case: Case, judgements: Sequence[Judgement], vocab: Vocab
+) -> Verdict:
+    """Return the verdict that the judgements of a case's texts, in order, amount to."""
     label, reason = _summarize(variant, case, judgements, vocab)
-    return Verdict(label, reason, judgements)
+    return Verdict(label, reason, tuple(judgements))
 
 
 def _summarize(

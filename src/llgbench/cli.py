@@ -8,7 +8,7 @@ import sys
 import click
 
 import llgbench
-from llgbench import output
+from llgbench import output, processes
 from llgbench.commands.alerts import alerts_command, asv_command
 from llgbench.commands.check import check
 from llgbench.commands.compare import compare_command
@@ -60,6 +60,7 @@ for _command in (
 
 def main() -> None:
     """Run the command line; the user's mistakes end in one line and exit status 2."""
+    processes.handle_signals()
     try:
         status = cli.main(standalone_mode=False)
         sys.exit(status if isinstance(status, int) else 0)

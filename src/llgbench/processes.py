@@ -130,8 +130,14 @@ class Child:
         """The end of what it has written to standard error so far, where that is a pipe."""
         return "" if self._tail is None else self._tail.data.decode(errors="replace")
 
-    def end(self) -> int:
-        """End it with all its descendants, unless it has ended; return its status."""
+    def end(self, wait_s: float = 0.0) -> int:
+        """End it with all its descendants, unless it ends by itself; return its status.
+
+        Args:
+            wait_s: how long it may still take to end by itself.
+        """
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(wait_s)
         if self.process.poll() is None:
             with suppress(OSError):
                 os.killpg(self.process.pid, signal.SIGTERM)
@@ -208,7 +214,8 @@ def last_words(text: str) -> str:
     """Return the line of a program's standard error that says why it ended.
 
     Of a C++ exception that nobody caught it joins the type and the message, of a Rust panic the
-    place and the message; else it is the last line that is not about how to learn more.
+    place and the message, of a ggml assertion the place without its folders; else it is the last
+    line that is not about how to learn more.
     """
     thrown = re.findall(
         r"terminate called after throwing an instance of '([^']*)'(?:\s*what\(\):\s*(.*))?", text
@@ -222,6 +229,9 @@ def last_words(text: str) -> str:
     if panics:
         place, message = panics[-1]
         return f"panic at {place}: {message.strip()}"
+    asserted = re.findall(r"^(?:/\S*/)?(\S+\.(?:cpp|c|h|cu|m):\d+: .+)", text, re.MULTILINE)
+    if asserted:
+        return str(asserted[-1])
     lines = [line.strip() for line in text.splitlines() if not _NOISE.search(line)]
     return lines[-1] if lines else ""
 

@@ -14,6 +14,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -103,7 +104,7 @@ class Writer:
 
     Attributes:
         path: the file.
-        done: the configurations that an earlier, killed run had measured already.
+        entries: what an earlier, killed run had written of the same record.
     """
 
     def __init__(self, folder: Path, mark: str, provenance: Mapping[str, Any]) -> None:
@@ -120,12 +121,12 @@ class Writer:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             unfinished = _unfinished(folder, mark)
-            self.done: frozenset[Configuration] = frozenset()
+            self.entries: tuple[Entry, ...] = ()
             if unfinished is not None:
                 self.path = unfinished
                 self._file = _open_locked(self.path, "a")
                 _cut_torn_line(self._file, self.path)
-                self.done = frozenset(entry.configuration for entry in read(self.path).entries)
+                self.entries = read(self.path).entries
             else:
                 now = datetime.now(UTC)
                 self.path = _new_path(folder, now, mark)
@@ -166,6 +167,14 @@ class Writer:
     def end(self) -> None:
         """Mark the run as complete."""
         self._put({"end": datetime.now(UTC).isoformat(timespec="seconds")})
+
+    def discard(self) -> None:
+        """Remove the record: nothing was measured. The folder goes too where it is empty."""
+        self._file.close()
+        self.path.unlink(missing_ok=True)
+        for folder in self.path.parents[:2]:  # records/ and results/
+            with suppress(OSError):
+                folder.rmdir()
 
     def _put(self, line: Mapping[str, Any]) -> None:
         try:
@@ -208,19 +217,23 @@ def read(path: Path) -> Record:
             f"{path}: schema {header.get('schema')}, this llgbench reads {SCHEMA}; "
             "use the llgbench that wrote it, or a newer one"
         )
-    entries, complete = [], False
+    entries: dict[Configuration, Entry] = {}
+    complete = False
     for number, line in enumerate(lines[1:], start=2):
         content = _parse(path, number, line)
         if "end" in content:
             complete = True
             continue
         try:
-            entries.append(_entry(content))
+            entry = _entry(content)
+            # What was measured again, since its inputs changed, stands further down.
+            entries.pop(entry.configuration, None)
+            entries[entry.configuration] = entry
         except (KeyError, TypeError, ValueError, zlib.error) as error:
             raise RecordError(f"{path}: line {number} is damaged ({error!r})") from None
     if not isinstance(header.get("provenance"), dict):
         raise RecordError(f"{path}: line 1 has no provenance; the record is damaged")
-    return Record(path, header, tuple(entries), complete, torn=bool(rest))
+    return Record(path, header, tuple(entries.values()), complete, torn=bool(rest))
 
 
 def read_all(folder: Path) -> Iterator[Record]:

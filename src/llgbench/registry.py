@@ -80,24 +80,35 @@ def _registration(file: Path) -> tuple[str, Path]:
 
 
 def get(name: str) -> Engine:
-    """Load an engine by name, by ``pypi:VERSION``, or by the path of a library.
+    """Load an engine; see :func:`locate`.
 
     Raises:
         UnknownNameError: nothing has that name.
         UnavailableError: it is known and not there; the message has the command that brings it.
         EngineError: its library cannot serve.
     """
+    return engine.load(locate(name))
+
+
+def locate(name: str) -> Path:
+    """Return the library of an engine by name, by ``pypi:VERSION``, or by its path; load nothing.
+
+    Raises:
+        UnknownNameError: nothing has that name.
+        UnavailableError: it is known and not there; the message has the command that brings it.
+        EngineError: the release cannot be fetched.
+    """
     known = entries()
     entry = known.get(name)
     if entry is None:
         if name.startswith("pypi:"):
-            return engine.load(fetch_release(name.removeprefix("pypi:")))
+            return fetch_release(name.removeprefix("pypi:"))
         if "/" in name or name.endswith(".so"):
-            return engine.load(name)
+            return Path(name)
         raise UnknownNameError("engine", name, known)
     if entry.path is None:
         raise UnavailableError(f"engine {name} is not here; run: {entry.remedy}")
-    return engine.load(entry.path)
+    return entry.path
 
 
 def default_for(variant: Variant) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from functools import lru_cache
 
@@ -220,6 +220,12 @@ class Samples:
     mask_hash: list[Times] = field(default_factory=list)
     inside_ns: int = 0
 
+    def add(self, other: Samples) -> None:
+        """Append what another measurement of the same subject found."""
+        for part in fields(self):
+            mine, more = getattr(self, part.name), getattr(other, part.name)
+            setattr(self, part.name, mine + more)
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -229,31 +235,62 @@ class Subject:
     grammar: str
 
 
+@dataclass(frozen=True, order=True)
+class Unit:
+    """What is measured in one piece: one text in one round, by every subject in turn."""
+
+    round: int
+    text: int
+
+
 def measure(
     subjects: Mapping[str, Subject], traces: Sequence[TokenArray], rounds: Rounds
 ) -> dict[str, Samples]:
-    """Replay every trace under every subject, interleaved.
+    """Replay every trace under every subject; see :func:`units`, whose pieces it puts together.
+
+    Raises:
+        GrammarError: a grammar does not compile.
+    """
+    samples = {name: Samples() for name in subjects}
+    for _, part in units(subjects, traces, rounds):
+        for name, of_subject in part.items():
+            samples[name].add(of_subject)
+    return samples
+
+
+def units(
+    subjects: Mapping[str, Subject],
+    traces: Sequence[TokenArray],
+    rounds: Rounds,
+    skip: Container[Unit] = (),
+    doing: Callable[[str], None] = lambda _: None,
+) -> Iterator[tuple[Unit, dict[str, Samples]]]:
+    """Replay every trace under every subject, interleaved; yield each unit as it is done.
 
     Within a round the subjects take turns, and every other round in the opposite order, so that
     what slows the machine for a while slows them alike. A text that a subject rejects contributes
     the steps up to there.
 
     Args:
-        subjects: by any name; the result has the same names.
+        subjects: by any name; the results have the same names.
         traces: token ids, each shape (n,), uint32, the end token included where wanted.
         rounds: how often.
+        skip: units that are not measured.
+        doing: called with a subject's name before the engine is asked to do something for it.
 
     Raises:
         GrammarError: a grammar does not compile.
     """
-    samples = {name: Samples() for name in subjects}
     for number in range(rounds.cold):
         warm = _share(rounds.warm, rounds.cold, number)
         cached = _share(rounds.cached, rounds.cold, number)
         order = list(subjects) if number % 2 == 0 else list(subjects)[::-1]
-        for trace in traces:
-            _one_text(subjects, order, samples, trace, warm, cached, facts=number == 0)
-    return samples
+        for at, trace in enumerate(traces):
+            unit = Unit(number, at)
+            if unit not in skip:
+                samples = {name: Samples() for name in subjects}
+                _one_text(subjects, order, samples, trace, warm, cached, doing, facts=number == 0)
+                yield unit, samples
 
 
 def _share(total: int, parts: int, number: int) -> int:
@@ -268,11 +305,13 @@ def _one_text(
     trace: TokenArray,
     warm: int,
     cached: int,
+    doing: Callable[[str], None],
     facts: bool,
 ) -> None:
     matchers: dict[str, Matcher] = {}
     try:
         for name in order:
+            doing(name)
             subject = subjects[name]
             matcher = matchers[name] = subject.tokenizer.matcher(subject.grammar)
             done = replay(matcher, trace, facts=facts)
@@ -288,6 +327,7 @@ def _one_text(
             into.cold_consume_ns.append(done.consume_ns)
         for number in range(warm):
             for name in order if number % 2 else reversed(order):
+                doing(name)
                 done = replay(matchers[name], trace, reset=True)
                 samples[name].inside_ns += done.inside_ns
                 # An errored matcher cannot be reset, and a spent one is never timed.
@@ -296,6 +336,7 @@ def _one_text(
                     samples[name].warm_consume_ns.append(done.consume_ns)
         for _ in range(cached):
             for name in order:
+                doing(name)
                 done = replay(matchers[name], trace, Op.CACHED, reset=True)
                 samples[name].inside_ns += done.inside_ns
                 if done.end is not End.RESET_ERROR:

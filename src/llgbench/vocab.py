@@ -356,7 +356,7 @@ class Vocab(_Handle):
         for token, data in enumerate(table.tokens):
             if data and not table.marked[token]:
                 found.setdefault(data, token)
-        return found, max(map(len, found))
+        return found, max(map(len, found), default=0)
 
     def byte_token(self, byte: int) -> int | None:
         """Return the token whose real bytes are this one byte, None where there is none."""
@@ -386,6 +386,12 @@ class Vocab(_Handle):
             if candidate in single and not inner[value]:
                 return candidate
         return None
+
+
+def vocab_path(name: str, root: Path | None = None) -> Path:
+    """Return the file of a vocabulary of the catalogue, or the path that ``name`` is."""
+    entry = catalogue(root).get(name)
+    return Path(name) if entry is None else entry.path
 
 
 PROBES = (b"The", b"a b", b"1\n2")
@@ -449,9 +455,15 @@ def _first_error() -> str:
     return str(ffi.string(lib.lb_llama_first_error()).decode(errors="replace")) or "no reason given"
 
 
+# Whether gguf.cpp's own words are kept out of the user's one clear line. A worker keeps them.
+mute_stderr = True
+
+
 @contextmanager
 def _nothing_on_stderr() -> Iterator[None]:
-    """Keep gguf.cpp's own fprintf(stderr) out of the user's one clear line."""
+    if not mute_stderr:
+        yield
+        return
     sys.stderr.flush()
     saved = os.dup(2)
     with open(os.devnull, "wb") as null:

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from llgbench import output
+from llgbench.commands.options import FiniteFloat
 from llgbench.configuration import Configuration, Profile, grid
 from llgbench.errors import InputError
 from llgbench.output import json_option
 
 if TYPE_CHECKING:
     from llgbench.case import Case
+    from llgbench.measure.supervisor import Limits
     from llgbench.records import Entry
     from llgbench.replay import Rounds
 
@@ -35,6 +37,19 @@ if TYPE_CHECKING:
 )
 @click.option("--text", "texts", multiple=True, type=click.Path(path_type=Path), help="Its texts.")
 @click.option("--results", type=click.Path(path_type=Path), help="Default: results/.")
+@click.option(
+    "--time-limit",
+    type=FiniteFloat(min=1, max=86_400),
+    metavar="SECONDS",
+    help="Most seconds for one step, such as one replay of one text; default 300.",
+)
+@click.option(
+    "--memory-limit",
+    type=click.IntRange(64, 1 << 24),
+    metavar="MIB",
+    help="Most memory for the process that measures; default: 3/4 of the machine's.",
+)
+@click.option("--retry", is_flag=True, help="Try again what a killed run found not available.")
 @json_option
 def run(
     vocabs: tuple[str, ...],
@@ -47,12 +62,18 @@ def run(
     grammar: Path | None,
     texts: tuple[Path, ...],
     results: Path | None,
+    time_limit: float | None,
+    memory_limit: int | None,
+    retry: bool,
     as_json: bool,
 ) -> None:
     """Replay cases under variants; print the times with their verdicts, store the raw samples.
 
     Without --case, --maskbench or --grammar the profile's grid runs (quick by default). A run
-    that was killed goes on where it stopped when it is started again unchanged.
+    that was killed continues where it stopped when the same command is started again.
+
+    Vocabularies and engines are loaded in processes of their own. Where one of these crashes, hangs,
+    or needs too much memory, that configuration is not available, and the others go on.
 
     \b
     Examples:
@@ -75,20 +96,27 @@ def run(
     with output.steps(len(configurations), "replaying") as progress:
 
         def resumed(path: Path, already: int) -> None:
-            output.say(f"going on with {path}: {already} are measured already")
+            output.say(f"continuing {path}: {already} are measured already")
             progress.done(already)
+
+        def again(configuration: Configuration, why: str) -> None:
+            output.say(f"measured again: {configuration} ({why})")
 
         recorded = recording.record(
             configurations,
             _rounds(rounds, profile, maskbench is not None),
             cases=cases,
             results=results,
-            strict=maskbench is None,
+            limits=_limits(time_limit, memory_limit),
+            retry=retry,
             command=shlex.join(["llgbench", *sys.argv[1:]]),
             resumed=resumed,
+            again=again,
             doing=progress.doing,
             done=progress.done,
         )
+    if recorded.nothing is not None:
+        raise InputError(f"nothing could be measured: {recorded.nothing}")
     record, tally = recorded.record, recorded.tally
     order = {c: n for n, c in enumerate(configurations)}
     rows = [_row(e) for e in sorted(record.entries, key=lambda e: order[e.configuration])]
@@ -110,6 +138,13 @@ def run(
             f"{tally.wall_ns / 1e9:.1f} s in all, {tally.wall_ns / tally.inside_ns:.2f} times the "
             f"{tally.inside_ns / 1e9:.1f} s inside llguidance; record: {record.path}"
         )
+
+
+def _limits(seconds: float | None, memory_mib: int | None) -> Limits:
+    from llgbench.measure.supervisor import Limits
+
+    default = Limits.default()
+    return Limits(seconds or default.seconds, memory_mib or default.memory_mib)
 
 
 def _own_cases(
@@ -172,7 +207,7 @@ def _validate_names(configurations: Sequence[Configuration], cases: dict[str, Ca
     for name in dict.fromkeys(c.engine for c in configurations):
         if name != "default":
             try:
-                registry.get(name)
+                registry.locate(name)
             except UnavailableError as error:
                 raise InputError(str(error)) from None
 

@@ -1,1 +1,1 @@
-"""Time, count and judge one configuration."""
+"""Times and judges configurations, in worker processes that a supervisor outlives."""
