@@ -72,8 +72,8 @@ def run(
     Without --case, --maskbench or --grammar the profile's grid runs (quick by default). A run
     that was killed continues where it stopped when the same command is started again.
 
-    Vocabularies and engines are loaded in processes of their own. Where one of these crashes, hangs,
-    or needs too much memory, that configuration is not available, and the others go on.
+    Vocabularies and engines are loaded in processes of their own. Where one of these crashes,
+    hangs, or needs too much memory, that configuration is not available, and the others go on.
 
     \b
     Examples:

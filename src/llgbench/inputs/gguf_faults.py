@@ -1,32 +1,25 @@
 """What is wrong with a vocabulary that llama.cpp does not survive, in words a user can act on.
 
-llama.cpp asserts what it relies on and names a line of its source. This module reads the same file by
-the gguf package and looks for what is behind the assertions that real files run into. It runs in a
-process of its own: ``python -m llgbench.inputs.gguf_faults FILE`` prints a line, or nothing.
+llama.cpp asserts what it relies on and names a line of its source. This module reads the same file
+by the gguf package and looks for what is behind the assertions that real files run into.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from llgbench import processes
+from llgbench import isolated
 from llgbench.errors import ProcessError
-
-_LIMIT_S = 60.0
 
 
 def diagnose(path: Path) -> str | None:
     """Return what is wrong with a GGUF's vocabulary, None where nothing is found."""
     try:
-        done = processes.run(
-            [sys.executable, "-m", "llgbench.inputs.gguf_faults", str(path)], seconds=_LIMIT_S
-        )
+        return isolated.call(examine, path)
     except ProcessError:
         return None
-    return done.stdout.decode(errors="replace").strip() or None if done.ok else None
 
 
 def fault(model: str, tokens: Sequence[bytes]) -> str | None:
@@ -49,7 +42,8 @@ def fault(model: str, tokens: Sequence[bytes]) -> str | None:
     return None
 
 
-def _read(path: Path) -> str | None:
+def examine(path: Path) -> str | None:
+    """Read a GGUF in this process; see :func:`diagnose`."""
     from gguf import GGUFReader
 
     fields: dict[str, Any] = GGUFReader(path).fields
@@ -59,7 +53,3 @@ def _read(path: Path) -> str | None:
         return None
     spelled = [bytes(tokens.parts[part]) for part in tokens.data]
     return fault(str(model.contents()), spelled)
-
-
-if __name__ == "__main__":
-    print(_read(Path(sys.argv[1])) or "")

@@ -19,7 +19,7 @@ from typing import Protocol
 
 import numpy as np
 
-from llgbench import case, processes, records
+from llgbench import case, isolated, processes, records
 from llgbench.case import Case
 from llgbench.configuration import Configuration
 from llgbench.inputs import gguf_faults
@@ -68,8 +68,7 @@ class Limits:
     @classmethod
     def default(cls) -> Limits:
         """Return five minutes, and three quarters of the machine's memory."""
-        physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
-        return cls(300.0, physical * 3 // 4)
+        return cls(300.0, isolated.default_memory_mib())
 
 
 class Keeping(Protocol):

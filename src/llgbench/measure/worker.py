@@ -8,11 +8,10 @@ prints goes to standard error.
 from __future__ import annotations
 
 import os
-import resource
 import sys
 from typing import IO
 
-from llgbench import processes, vocab
+from llgbench import isolated
 from llgbench.errors import LlgbenchError
 from llgbench.files import one_line
 from llgbench.measure import group, messages
@@ -22,17 +21,12 @@ from llgbench.runner import Tally, Workbench
 
 def main() -> None:
     """Serve groups until there are no more."""
-    processes.die_with_parent(int(sys.argv[1]))
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    vocab.mute_stderr = False  # what is said there is kept, and shown where the worker dies
-    # ggml would start a debugger for its backtrace; its one line before that says enough.
-    os.environ["GGML_NO_BACKTRACE"] = "1"
+    isolated.enter(int(sys.argv[1]))
     setup = messages.read(sys.stdin.buffer, Setup)
     if setup is None:
         return
-    limit = setup.memory_mib << 20
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    isolated.limit_memory(setup.memory_mib)
     _serve(setup, answers)
 
 
