@@ -34,6 +34,9 @@ _FLAGS = ("-std=gnu11", "-O2", "-fno-builtin", "-rdynamic", "-DLB_UNDER_CALLGRIN
 # All that a counted process sees: valgrind's options, or RUST_BACKTRACE, would change its counts.
 _PASSED = ("PATH", "LD_LIBRARY_PATH", "VALGRIND_LIB")
 
+# The longest curve takes minutes; what takes longer than this hangs.
+LIMIT_S = 3600.0
+
 _TRIGGER = re.compile(r"^desc: Trigger: Client Request: (.+)$", re.MULTILINE)
 _TOTALS = re.compile(r"^totals: (\d+)$", re.MULTILINE)
 _UNKNOWN = re.compile(r"unhandled instruction bytes: ((?:0x[0-9A-Fa-f]+ ?)+)")
@@ -76,7 +79,7 @@ def require() -> None:
 
 
 def run(
-    recorded: Recorded, seed: int, *, seconds: float | None = None, maps: Path | None = None
+    recorded: Recorded, seed: int, *, seconds: float = LIMIT_S, maps: Path | None = None
 ) -> list[Dump]:
     """Do a job under callgrind.
 
