@@ -153,34 +153,54 @@ def test_bad_files(tmp_path: Path) -> None:
     refused("run", "--case", "listed", *spm, "--results", tmp_path / "file")
 
 
-def test_ctrl_c_keeps_what_was_measured_and_the_next_run_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_run_that_is_ended_keeps_what_was_measured(
+    tmp_path: Path, number: signal.Signals
+) -> None:
     command = [sys.executable, "-m", "llgbench.cli", "run", "--vocab", "llama-spm",
-               "--case", "listed", "--case", "github-workflow", "--rounds", "30",
-               "--variant", "greedy_tokenize", "--results", str(tmp_path)]  # fmt: skip
+               "--case", "listed", "--case", "github-workflow", "--rounds", "12",
+               "--variant", "greedy_tokenize", "--results", str(tmp_path / "results")]  # fmt: skip
     root = Path(__file__).resolve().parents[1]
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
     process = subprocess.Popen(
         command,
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
         cwd=root,
+        env={**os.environ, "TMPDIR": str(temporary)},
         # A shell's background job ignores SIGINT, and its children with it: a terminal's does not.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        stored = list((tmp_path / "records").glob("*.jsonl"))
-        if stored and len(stored[0].read_text().splitlines()) >= 2:
-            break
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    folder = tmp_path / "results" / "records"
+
+    def first_case_stored_and_second_begun() -> bool:
+        records, journals = list(folder.glob("*.jsonl")), list(folder.glob("*.journal"))
+        lines = records[0].read_text().count("\n") if records else 0
+        return lines >= 2 and bool(journals) and journals[0].stat().st_size > 1000
+
+    deadline = time.monotonic() + 120
+    while not first_case_stored_and_second_begun():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(number)
     _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 2
-    assert "is kept in" in stderr.splitlines()[-1]
+    if number == signal.SIGKILL:
+        assert process.returncode == -number
+    else:
+        assert process.returncode == 2
+        assert "is kept in" in stderr.splitlines()[-1]
+    while list(temporary.iterdir()):  # after SIGKILL another process removes them
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    (journal,) = folder.glob("*.journal")
+    kept = journal.stat().st_size
     again = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root)
     assert again.returncode == 0, again.stderr
+    assert kept > 1000
     assert "continuing" in again.stderr
-    assert len(list((tmp_path / "records").glob("*.jsonl"))) == 1
+    assert [path.suffix for path in folder.iterdir()] == [".jsonl"]
 
 
 def test_nothing_is_coloured_or_cut_in_a_pipe() -> None:
