@@ -4,10 +4,13 @@
 #
 #     tools/machines.sh            all of them
 #     tools/machines.sh NAME...    some: core valgrind cargo backtrace language home clock avx512
+#
+# PART names other tests than the part below.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 python=$(realpath -s "${PYTHON:-.venv/bin/python}")
-part=(tests/test_native.py tests/test_paths.py tests/test_callgrind.py tests/test_counter.py
+# shellcheck disable=SC2206
+part=(${PART:-}) && [ "${#part[@]}" -gt 0 ] || part=(tests/test_native.py tests/test_paths.py tests/test_callgrind.py tests/test_counter.py
     tests/test_overhead_counting.py tests/test_replay.py tests/test_cli.py tests/test_provenance.py)
 failed=()
 
@@ -18,7 +21,7 @@ without() {
     IFS=: read -ra places <<< "$PATH"
     for ((at = ${#places[@]} - 1; at >= 0; at--)); do # the first of a name wins
         [ -d "${places[at]}" ] && find -L "${places[at]}" -maxdepth 1 -type f -perm /111 \
-            -exec ln -sft "$folder" {} +
+            -exec ln -sft "$folder" {} + 2> /dev/null
     done
     for program in "$@"; do rm -f "$folder/$program"; done
 }
@@ -52,7 +55,7 @@ for name in "${@:-core valgrind cargo backtrace language home clock avx512}"; do
             home) suite "no HOME" env -u HOME "$python" ;;
             clock) suite "no TSC" env LLGBENCH_CLOCK=monotonic "$python" ;;
             avx512)
-                # As a program sees a processor without it; what llama.cpp was compiled for, stays.
+                # What the C library chooses at run time; under valgrind no program sees AVX-512.
                 suite "no AVX-512" env GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX512BW "$python"
                 ;;
             *) echo "unknown: $one" >&2; exit 2 ;;
