@@ -5,13 +5,23 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from llgbench import callgrind, comparison, counting, pull_request, sides
+from llgbench import (
+    callgrind,
+    comparison,
+    counting,
+    overhead_counting,
+    pull_request,
+    registry,
+    sides,
+)
 from llgbench.comparison import Comparison, Measured, Plan
+from llgbench.errors import UnavailableError
 from llgbench.measure.counter import Recorded
 from llgbench.sides import Side
 
@@ -46,9 +56,12 @@ def test_no_process_is_begun_that_the_budget_has_no_room_for(tmp_path: Path) -> 
     (tmp_path / "recording").write_bytes(np.array([1, 0, 0], np.uint32).tobytes())
     nothing = Recorded((), tmp_path / "job", tmp_path / "recording", (), ())
     said: list[str] = []
-    assert len(counting._processes([nothing], 0.0, said.append)) == counting.MIN_SEEDS
+    done, functions = counting._processes([nothing], 0.0, said.append)
+    assert len(done) == counting.MIN_SEEDS
+    assert counting.changed(functions) == []
     assert said[-1].startswith(f"{counting.MIN_SEEDS} of {counting.SEEDS} processes")
-    assert len(counting._processes([nothing], float("inf"), said.append)) == counting.SEEDS
+    done, _ = counting._processes([nothing], float("inf"), said.append)
+    assert len(done) == counting.SEEDS
 
 
 def test_metrics_are_of_the_steps_that_were_counted() -> None:
@@ -61,6 +74,32 @@ def test_metrics_are_of_the_steps_that_were_counted() -> None:
     assert found["consume"] == 2.5
 
 
+def test_the_functions_that_changed_most() -> None:
+    base = Counter({"compute": 100_000, "walk": 50_000, "same": 9, "gone": 5_000})
+    head = Counter({"compute": 100_020, "walk": 80_000, "same": 9, "new": 7_000})
+    found = counting.changed({"base": base, "head": head})
+    assert [(f["function"], f["base"], f["head"]) for f in found] == [
+        ("walk", 50_000, 80_000), ("new", 0, 7_000), ("gone", 5_000, 0),
+    ]  # fmt: skip
+
+
+@counts
+def test_functions_are_counted_by_themselves(tmp_path: Path) -> None:
+    """Of an engine that has names, the parts are the whole."""
+    try:
+        stock = registry.get("stock")
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    job = overhead_counting.json_job({"off": stock}, "", "llama-spm", ("listed",), tmp_path)
+    plain, by_function = (callgrind.run(job, 0, functions=wanted) for wanted in (False, True))
+    assert [d.instructions for d in plain] == [d.instructions for d in by_function]
+    assert not any(dump.functions for dump in plain)
+    for dump in by_function:
+        assert 0.9 * dump.instructions < sum(dump.functions.values()) <= dump.instructions
+        assert any("llguidance" in name for name in dump.functions)
+        assert not any(callgrind._HASH.search(name) for name in dump.functions)
+
+
 def test_the_section_shows_the_instructions_that_decided() -> None:
     side = Side("old", Path("old.so"), None, "1.0", "0" * 64)
     plan = Plan(("v",), ("a",), threshold=0.005)
@@ -69,10 +108,14 @@ def test_the_section_shows_the_instructions_that_decided() -> None:
         for metric in comparison.COUNT_METRICS
     }
     rows = comparison.table(pairs, plan, 0.05, np.random.default_rng(1), "instructions")
-    text = pull_request.section(Comparison(side, side, plan, rows=rows, counted=3), "command")
+    functions = [{"vocab": "v", "function": "a::b<T>", "base": 1000, "head": 2000}]
+    text = pull_request.section(
+        Comparison(side, side, plan, rows=rows, counted=3, functions=functions), "command"
+    )
     assert text.startswith("### llgbench: slower\n")
     assert "| instructions | old | new |" in text
     assert "| TBM mean | 1,000,000 | 1,020,000 | +2.0% |" in text
+    assert "| `a::b<T>` | 1,000 | 2,000 |" in text
     assert "3 processes)" in text
     assert " 0 processes" not in text.replace("0 processes timed", "")
 

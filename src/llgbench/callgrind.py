@@ -14,9 +14,10 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from llgbench import paths, processes
@@ -38,6 +39,10 @@ _PASSED = ("PATH", "LD_LIBRARY_PATH", "VALGRIND_LIB")
 LIMIT_S = 3600.0
 
 _TRIGGER = re.compile(r"^desc: Trigger: Client Request: (.+)$", re.MULTILINE)
+# A function (fn) or a callee (cfn); the hash that Rust puts behind a name changes with every build.
+_FUNCTION = re.compile(r"^(c?)fn=\((\d+)\)(?: (.*))?$")
+_HASH = re.compile(r"::h[0-9a-f]{16}$|'\d+$")
+_POSITION = frozenset("0123456789+-*")
 _TOTALS = re.compile(r"^totals: (\d+)$", re.MULTILINE)
 _UNKNOWN = re.compile(r"unhandled instruction bytes: ((?:0x[0-9A-Fa-f]+ ?)+)")
 _PLACE = re.compile(r"\((?:in|by) (/[^)]*)\)")
@@ -50,10 +55,13 @@ class Dump:
     Attributes:
         name: as the job's labels and csrc/count.c give it.
         instructions: read, user space.
+        functions: the instructions of each function by itself, where asked for and its name is
+            known: most libraries that are published have none.
     """
 
     name: str
     instructions: int
+    functions: Mapping[str, int] = field(default_factory=dict)
 
 
 def missing() -> str | None:
@@ -79,13 +87,19 @@ def require() -> None:
 
 
 def run(
-    recorded: Recorded, seed: int, *, seconds: float = LIMIT_S, maps: Path | None = None
+    recorded: Recorded,
+    seed: int,
+    *,
+    functions: bool = False,
+    seconds: float = LIMIT_S,
+    maps: Path | None = None,
 ) -> list[Dump]:
     """Do a job under callgrind.
 
     Args:
         recorded: the job.
         seed: of the engine's hash maps; equal numbers give equal seeds in every process.
+        functions: whether to count by function as well.
         seconds: after which the process is ended.
         maps: a file that gets what was mapped into the process at its end.
 
@@ -119,7 +133,7 @@ def run(
             log = folder / "log"
             said = log.read_text(errors="replace") if log.is_file() else ""
             raise _refusal(said) or CompareError(f"counting under valgrind: {done.words}")
-        return list(_dumps(folder / "counts"))
+        return list(_dumps(folder / "counts", functions))
 
 
 def _refusal(log: str) -> UnavailableError | None:
@@ -136,12 +150,39 @@ def _refusal(log: str) -> UnavailableError | None:
     )
 
 
-def _dumps(path: Path) -> Iterator[Dump]:
+def _dumps(path: Path, functions: bool) -> Iterator[Dump]:
     """Read the parts of callgrind's one file; the last is of the process's end and has no name."""
-    for part in path.read_text().split("\npart: ")[1:]:
+    names: dict[str, str] = {}
+    for part in path.read_text(errors="replace").split("\npart: ")[1:]:
         trigger, totals = _TRIGGER.search(part), _TOTALS.search(part)
         if trigger is not None and totals is not None:
-            yield Dump(trigger[1], int(totals[1]))
+            found = _functions(part, names) if functions else {}
+            yield Dump(trigger[1], int(totals[1]), found)
+
+
+def _functions(part: str, names: dict[str, str]) -> dict[str, int]:
+    """Return the self cost of each function that has a name.
+
+    Args:
+        part: of callgrind's file; a name is written out once, ``(NUMBER) NAME``, then by number.
+        names: by number, of this part and those before.
+    """
+    found: Counter[str] = Counter()
+    name, of_callee = "", False
+    for line in part.splitlines()[1:]:  # the first is the part's number
+        if named := _FUNCTION.match(line):
+            number, text = named[2], named[3]
+            if text:
+                names[number] = _HASH.sub("", text)
+            if not named[1]:
+                name = names.get(number, "")
+        elif line.startswith("calls="):
+            of_callee = True  # the next line is what the callee cost
+        elif line[:1] in _POSITION and line:
+            if not of_callee and not name.startswith("0x"):
+                found[name] += int(line.split()[1])
+            of_callee = False
+    return dict(found)
 
 
 def _program() -> Path:

@@ -94,6 +94,7 @@ class Comparison:
         plan: how it was done.
         rows: the table that decides; empty where masks differ everywhere.
         clock: the table by the clock where counts decide; empty otherwise.
+        functions: those whose instructions changed most, by vocab, in one counted process.
         differences: the cases whose masks differ, as compare_worker describes them.
         counters: work counters the engines export, by case and side; empty where they have none.
         processes: results of the workers that timed, in order.
@@ -111,6 +112,7 @@ class Comparison:
     rows: list[Row] = field(default_factory=list)
     clock: list[Row] = field(default_factory=list)
     counters: list[dict[str, Any]] = field(default_factory=list)
+    functions: list[dict[str, Any]] = field(default_factory=list)
     differences: list[dict[str, Any]] = field(default_factory=list)
     processes: list[dict[str, Any]] = field(default_factory=list)
     counted: int = 0
@@ -157,6 +159,7 @@ class Comparison:
             "rows": [row.to_json() for row in self.rows],
             "clock": [row.to_json() for row in self.clock],
             "counters": self.counters,
+            "functions": self.functions,
             "differences": self.differences,
             "processes": len(self.processes),
             "counted": self.counted,

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +26,8 @@ from llgbench.sides import SIDES, Side
 
 # Processes, each with seeds of its own, which move a count by some tenths of a percent.
 SEEDS = 5
+
+MOST_CHANGED = 5
 
 # So many are counted whatever the budget: fewer have no spread.
 MIN_SEEDS = 2
@@ -62,7 +66,8 @@ def count(
             found.counters += [{**c, "vocab": vocab} for c in verified["counters"]]
             recorded = [Recorded.from_json(r) for r in verified["recorded"]]
             until = started + plan.budget_s * number / len(plan.vocabs)
-            done = _processes(recorded, until, partial(_say, progress, vocab))
+            done, functions = _processes(recorded, until, partial(_say, progress, vocab))
+            found.functions += [{"vocab": vocab, **f} for f in changed(functions)]
         counted.append(len(done))
         for counts in done:
             for at, case in enumerate(verified["cases"]):
@@ -86,8 +91,13 @@ def _say(progress: Callable[[str], None], vocab: str, line: str) -> None:
 
 def _processes(
     recorded: Sequence[Recorded], until: float, progress: Callable[[str], None]
-) -> list[dict[tuple[str, str], Counts]]:
-    """Count in processes, as many at once as there are cores, for as long as another one fits."""
+) -> tuple[list[dict[tuple[str, str], Counts]], dict[str, Counter[str]]]:
+    """Count in processes, as many at once as there are cores, for as long as another one fits.
+
+    Returns:
+        The counts of each process; and by side the functions' instructions in the first.
+    """
+    functions: dict[str, Counter[str]] = {side: Counter() for side in SIDES}
     began = time.monotonic()
     took: list[float] = []
     progress(f"counting, {SEEDS} processes under callgrind")
@@ -96,14 +106,33 @@ def _processes(
         begun = time.monotonic()
         if seed >= MIN_SEEDS and begun + max(took, default=0.0) > until:
             return None
-        counts = _by_case(callgrind.run(recorded[seed % len(recorded)], seed))
+        dumps = callgrind.run(recorded[seed % len(recorded)], seed, functions=seed == 0)
+        for dump in dumps:
+            functions.setdefault(dump.name.split()[1], Counter()).update(dump.functions)
+        counts = _by_case(dumps)
         took.append(time.monotonic() - begun)
         progress(f"{len(took)} of {SEEDS} processes counted, {time.monotonic() - began:.0f} s")
         return counts
 
     # Counts do not mind company.
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        return [counts for counts in pool.map(one, range(SEEDS)) if counts is not None]
+        done = [counts for counts in pool.map(one, range(SEEDS)) if counts is not None]
+    return done, functions
+
+
+def changed(functions: Mapping[str, Counter[str]]) -> list[dict[str, Any]]:
+    """Return the functions whose instructions changed most, in one process, by side.
+
+    Only those with a name, and whose change is a thousandth of the whole or more.
+    """
+    base, head = (functions[side] for side in SIDES)
+    least = max(1, sum(base.values()) // 1000)
+    moved = sorted(base.keys() | head.keys(), key=lambda name: -abs(head[name] - base[name]))
+    return [
+        {"function": name, "base": base[name], "head": head[name]}
+        for name in moved[:MOST_CHANGED]
+        if abs(head[name] - base[name]) >= least
+    ]
 
 
 def count_metrics(counts: Counts) -> dict[str, float]:

@@ -223,6 +223,13 @@ def _counters(found: Comparison) -> list[str]:
     if not found.rows or found.rows[0].unit != "instructions":
         return ["Instructions: not counted (`--count`)."]
     lines = [f"Instructions are callgrind's, of {found.counted} processes; they decide."]
+    if found.functions:
+        rows = [
+            (f"`{_code(f['function'])}`", f"{f['base']:,}", f"{f['head']:,}")
+            for f in found.functions
+        ]
+        lines += ["", "Functions whose instructions changed most (one process):", ""]
+        lines += _markdown(("function", "old", "new"), rows)
     moved = [c for c in found.counters if c["base"] != c["head"]]
     if found.counters:
         said = ", ".join(
