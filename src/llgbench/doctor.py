@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from llgbench import provenance, registry, replay, vocab
+from llgbench import callgrind, provenance, registry, replay, vocab
 from llgbench.errors import LlgbenchError
 
 Status = Literal["ok", "skip", "warn"]
@@ -91,7 +91,11 @@ def _llama() -> Iterator[Finding]:
 def _tools() -> Iterator[Finding]:
     yield _tool("cargo", "engines are not built: greedy_lexeme_fallback is not available")
     yield _tool("git", "engines of a checkout (git:PATH@REV) are not built")
-    yield _tool("valgrind", "no instruction counts")
+    why = callgrind.missing()
+    if why is None:
+        yield Finding("valgrind", "ok", "instructions can be counted")
+    else:
+        yield Finding("valgrind", "skip", why, "no instruction counts")
 
 
 def _tool(name: str, without: str) -> Finding:

@@ -342,30 +342,23 @@ def counted(name: str) -> str:
 
 
 def _counted(vocab: str) -> Values:
-    from concurrent.futures import ThreadPoolExecutor
-
     from llgbench import overhead_counting
-    from llgbench.errors import CompareError, UnavailableError
+    from llgbench.errors import LlgbenchError
 
     lengths = sorted({int(name.partition(" ")[0]) for name in COUNTED_CURVE})
     try:
-        # Counts do not mind company, and nothing is timed any more.
-        with ThreadPoolExecutor(2) as pool:
-            masks = pool.submit(overhead_counting.pending, vocab)
-            points = pool.submit(lambda: list(overhead_counting.curve(lengths)))
-            cases = overhead_counting.on_json(vocab, seeds=1, cases=COUNTED_CASES)
         found: Values = {
             ratios.case: {name: getattr(ratios, name) for name in COUNTED_RATIOS}
-            for ratios in cases
+            for ratios in overhead_counting.on_json(vocab, seeds=1, cases=COUNTED_CASES)
             if ratios.kind == "warm"
         }
-        for state in masks.result():
+        for state in overhead_counting.pending(vocab):
             found[state.state] = {"instructions": state.over_dearer}
-        for point in points.result():
+        for point in overhead_counting.curve(lengths):
             found[f"{point.n} | {point.strategy}"] = {
                 "dearest": float(point.dearest),
                 "median": point.median,
             }
-    except (UnavailableError, CompareError) as error:
+    except LlgbenchError as error:
         return dict.fromkeys((*COUNTED_CASES, *PENDING, *COUNTED_CURVE), str(error))
     return found
