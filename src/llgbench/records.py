@@ -224,9 +224,10 @@ def read(path: Path) -> Record:
 
 
 def read_all(folder: Path) -> Iterator[Record]:
-    """Read every record of a folder, oldest first."""
+    """Read every record of a folder, oldest first; a run that a full disk ended at once is none."""
     for path in sorted(folder.glob("*.jsonl"), key=_age):
-        yield read(path)
+        if path.stat().st_size:
+            yield read(path)
 
 
 def latest(folder: Path) -> Path | None:
