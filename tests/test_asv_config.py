@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any
 import pytest
 from asv.config import Config
 
-from llgbench import asv_config, registry
+from llgbench import asv_config, paths, registry
+from llgbench.asv import metrics
 from llgbench.commit_benchmarks import ratio_twin
 from llgbench.errors import InputError, UnknownNameError
 
@@ -36,6 +38,8 @@ def test_asv_reads_the_configuration(checkout: Path, monkeypatch: pytest.MonkeyP
     assert conf.branches == ["main"]
     assert "--crate-type cdylib" in conf.build_command[0]
     assert conf.build_command[0].startswith("in-dir={build_dir} /bin/cargo ")
+    assert conf.matrix == {}  # no path in the name of the environment, which is the series'
+    monkeypatch.delenv(paths.ROOT_VARIABLE)
     names: dict[str, object] = {}
     source = (path.parent / "benchmarks" / "masks.py").read_text()
     exec(compile(source, "masks.py", "exec"), names)
@@ -51,7 +55,13 @@ def test_asv_reads_the_configuration(checkout: Path, monkeypatch: pytest.MonkeyP
         assert ratio_twin(twin) is None
     # A ratio to another engine is another benchmark's; a time is not.
     assert registry.get("wheel").sha256 in ratios.version
-    assert (times.unit, ratios.unit) == ("ns", "ratio")
+    sameness: Any = names["Sameness"]
+    for name, owner in (("Masks", times), ("Ratios", ratios), ("Sameness", sameness)):
+        for method in (method for method in dir(owner) if method.startswith("track_")):
+            declared = metrics.declared(name, method.removeprefix("track_"))
+            assert declared is not None
+            assert owner.unit == declared.unit
+    assert os.environ[paths.ROOT_VARIABLE] == str(paths.root())
     (no_regressions,) = conf.regressions_first_commits
     assert re.match(no_regressions, "masks.Masks.track_ttfm(listed)@main")
     assert not re.match(no_regressions, "masks.Ratios.track_ttfm(listed)@main")

@@ -121,7 +121,7 @@ def _of_asv(
         if series.beside(one, ratio_twin(one.benchmark)) in every:
             continue  # decided on the ratio
         unit = known[one.benchmark].unit if one.benchmark in known else ""
-        watch = Watch(one, metrics.of(one.benchmark, unit), unit, threshold)
+        watch = Watch(one, metrics.of(one.benchmark, unit), threshold)
         usable = [point for point in points if watch.usable(point)]
         unusable += len(points) - len(usable)
         found += watch.alerts(usable, by_subject.get(watch.subject, ()))

@@ -6,7 +6,7 @@ imports the benchmarks of every commit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Kind = Literal["time", "ratio", "fact"]
@@ -38,6 +38,10 @@ NS = Metric("ns", "time")
 RATIO = Metric("ratio", "ratio")
 SHARE = Metric("%", "ratio")
 INSTRUCTIONS = Metric("instructions", "time")
+SAME = Metric("yes", "fact", "more")
+
+# What ASV writes where a benchmark names none.
+_NO_UNIT = ("", "unit")
 
 # By class and name of the metric, by the name alone, or by the class alone; the first that is
 # there counts. The name is what follows ``track_``.
@@ -48,7 +52,7 @@ _DECLARED = {
     "wrong": Metric("count", "fact"),
     "wrong_tokens": Metric("tokens", "fact"),
     "right_cases": Metric("count", "fact", "more"),
-    "Sameness.masks": Metric("yes", "fact", "more"),
+    "Sameness.masks": SAME,
     # the grid, and what a server does besides
     "Harness.overhead": RATIO,
     "Harness.empty_step": NS,
@@ -97,12 +101,19 @@ def of(benchmark: str, unit: str) -> Metric:
 
     Args:
         benchmark: as ASV names it, ``module.Class.track_name``.
-        unit: as ASV's index has it.
+        unit: as ASV's index has it. It was measured in this one, so it counts where another is
+            declared, as of another suite's benchmark with a name of ours.
     """
     *owners, method = benchmark.split(".")
     metric = declared(owners[-1] if owners else "", method.removeprefix("track_"))
-    if metric is not None:
+    if metric is None:
+        return _by_unit(unit)
+    if metric.kind == "fact" or unit in (metric.unit, *_NO_UNIT):
         return metric
+    return replace(_by_unit(unit), better=metric.better)
+
+
+def _by_unit(unit: str) -> Metric:
     # A rate such as tokens/s or MB/s; ns/step is none.
     rate = unit.endswith(("/s", "/sec", "/second"))
     return Metric(unit, "ratio" if unit in ("ratio", "%") else "time", "more" if rate else "less")

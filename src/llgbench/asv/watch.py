@@ -21,7 +21,6 @@ class Watch:
 
     series: Series
     metric: metrics.Metric
-    unit: str
     threshold: float
 
     @property
@@ -104,7 +103,7 @@ class Watch:
             after=points[rise.after].commit,
             old=self.value(rise.old),
             new=self.value(rise.new),
-            unit=self.unit,
+            unit=self.metric.unit,
             state=state or (lasting if rise.until is None else "closed"),
             since=_day(points[rise.since].date_ms),
             until="" if rise.until is None else points[rise.until].commit,
