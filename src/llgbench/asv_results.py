@@ -172,6 +172,11 @@ def read(results: Path) -> list[Results]:
         RecordError: a file cannot be read, is damaged, or of another version of ASV.
     """
     folder = folder_of(results)
+    if folder != results:
+        for about in results.glob("*/machine.json"):
+            raise RecordError(
+                f"{about.parent}: ASV's results lie in {folder}; move the machine's folder there"
+            )
     found = []
     for place in sorted(path for path in folder.glob("*") if path.is_dir()):
         about = place / "machine.json"
