@@ -17,7 +17,7 @@ Floats = npt.NDArray[np.float64]
 
 # The distance in standard errors that parts two levels. Every night looks again at dozens of
 # series, so chance gets thousands of opportunities: docs/ci.md has what this one leaves it.
-DISTANCE = 4.5
+DISTANCE = 5.0
 
 # Of fewer values the spread cannot be told from the values themselves.
 MIN_VALUES = 8
@@ -65,7 +65,7 @@ def find(values: Sequence[float] | Floats, errors: Sequence[float | None]) -> li
     """
     costs = np.asarray(values, float)
     known = bool(errors) and all(error is not None for error in errors)
-    spread = _spread(costs, [error for error in errors if error is not None] if known else None)
+    spread = spread_of(costs, [error for error in errors if error is not None] if known else None)
     kept = np.flatnonzero(~_outliers(costs, spread, ends=not known))
     least = 1 if known else 2
     if len(kept) < least:
@@ -95,7 +95,7 @@ def distance(a: Level, b: Level) -> float:
     return (b.value - a.value) / math.hypot(a.error, b.error)
 
 
-def _spread(costs: Floats, errors: Sequence[float] | None) -> Floats:
+def spread_of(costs: Floats, errors: Sequence[float] | None) -> Floats:
     """Return the standard deviation of each value.
 
     How far neighbours lie apart tells it: the median of their differences does not see steps, and
@@ -104,7 +104,7 @@ def _spread(costs: Floats, errors: Sequence[float] | None) -> Floats:
     if len(costs) >= MIN_VALUES:
         apart = np.abs(np.diff(costs))
         # A median of few is often too small by chance; a spread too small makes alerts of nothing.
-        common = float(np.median(apart)) * 1.4826 / math.sqrt(2) * (1 + 4 / len(apart))
+        common = float(np.median(apart)) * 1.4826 / math.sqrt(2) * (1 + 6 / len(apart))
         common = max(common, LEAST_SPREAD)
     else:
         common = BUILD_SPREAD if errors is not None else UNKNOWN_SPREAD
