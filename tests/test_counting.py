@@ -127,8 +127,9 @@ def test_how_often_tokens_are_asked_for_is_a_work_counter(tmp_path: Path) -> Non
     from llgbench.compare_worker import Job, run
 
     wheel = sides.resolve("wheel", lambda _: None)
+    base, head = (sides.private(wheel, tmp_path, name) for name in sides.SIDES)
     ask = Job(
-        0, wheel, sides.twin(wheel, tmp_path), "llama-bpe", "greedy_tokenize", ("json-tool-call",),
+        0, base, head, "llama-bpe", "greedy_tokenize", ("json-tool-call",),
         0, mode="count", folder=str(tmp_path),
     )  # fmt: skip
     done = run(ask)

@@ -230,7 +230,7 @@ def _counters(found: Comparison) -> list[str]:
     lines = [f"Instructions are callgrind's, of {found.counted} processes; they decide."]
     if found.functions:
         rows = [
-            (f"`{_code(f['function'])}`", f"{f['base']:,}", f"{f['head']:,}")
+            (f"`{in_code(f['function'])}`", f"{f['base']:,}", f"{f['head']:,}")
             for f in found.functions
         ]
         lines += ["", "Functions whose instructions changed most (one process):", ""]

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from llgbench import stats
+from llgbench.asv import metrics as asv_metrics
 from llgbench.configuration import QUICK_VOCABS, Configuration, grid, is_json
 from llgbench.pending import STATES
 from llgbench.records import SOUND, Arrays, Entry, by_round
@@ -179,15 +180,20 @@ def _put(metrics: dict[str, Value], name: str, samples: list[float]) -> None:
 def give(
     owner: type, metrics: Sequence[str], named: Callable[[str], str] = lambda name: name
 ) -> None:
-    """Give a class of looked-up benchmarks a ``track_`` method for each metric.
+    """Give a class of looked-up benchmarks a ``track_`` method for each metric, with its unit.
 
     Args:
         owner: the class.
-        metrics: by name.
+        metrics: by name, each declared in :mod:`llgbench.asv.metrics`.
         named: under which name a parameter's values are looked up.
     """
     for metric in metrics:
-        setattr(owner, f"track_{metric}", _tracker(metric, named))
+        tracker = _tracker(metric, named)
+        declared = asv_metrics.declared(owner.__name__, metric)
+        if declared is None:
+            raise ValueError(f"{owner.__name__}.{metric} is declared nowhere; see asv/metrics.py")
+        tracker.unit = declared.unit  # type: ignore[attr-defined]
+        setattr(owner, tracker.__name__, tracker)
 
 
 def _tracker(metric: str, named: Callable[[str], str]) -> Callable[..., Value]:
