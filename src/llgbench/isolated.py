@@ -54,7 +54,7 @@ def call_within(seconds: float, function: Callable[P, R], *arguments: P.args, **
         ProcessError: the process does not survive; the message has its last words.
     """
     name = f"{function.__module__}:{function.__qualname__}"
-    command = [sys.executable, "-m", "llgbench.isolated", str(os.getpid()), name]
+    command = [*processes.python("llgbench.isolated"), str(os.getpid()), name]
     with processes.temporary_folder() as folder:
         ask, answer = folder / "arguments", folder / "answer"
         ask.write_bytes(_encode(list(arguments)))
