@@ -161,3 +161,36 @@ def test_a_lock_that_cannot_be_made(tmp_path: Path) -> None:
         files.locked(tmp_path / "file" / "lock", error=CaseError),
     ):
         raise AssertionError("not reached")
+
+
+def test_folders_at_once_are_each_ones_own(tmp_path: Path) -> None:
+    with (
+        files.folder(tmp_path / "a" / "x", numbered=True) as one,
+        files.folder(tmp_path / "a" / "x", numbered=True) as two,
+    ):
+        assert {one.name, two.name} == {"x", "x-2"}
+        (two / "kept").write_text("")
+    assert not one.exists()
+    assert (two / "kept").is_file()
+
+
+def test_a_folder_into_which_nothing_came_goes_with_what_was_made_for_it(tmp_path: Path) -> None:
+    def fail(path: Path) -> None:
+        with files.folder(path):
+            assert path.is_dir()
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail(tmp_path / "a" / "b")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "there").mkdir()
+    with pytest.raises(KeyError):
+        fail(tmp_path / "there")
+    assert (tmp_path / "there").is_dir()
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(CaseError, match="cannot write"), files.folder(path, error=CaseError):
+            pass

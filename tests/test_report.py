@@ -349,7 +349,7 @@ def test_nothing_measured_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no record"):
         report.markdown([])
     with pytest.raises(RecordError, match="nothing was measured; run"):
-        report.markdown([record(tmp_path / "a", complete=False)])
+        report.markdown([record(tmp_path / "a")])
     with pytest.raises(RecordError, match="not available: no engine"):
         report.headline(record(tmp_path / "b", unavailable("baseline")))
 

@@ -20,6 +20,7 @@ import numpy as np
 from llgbench import (
     case,
     counting,
+    files,
     inference,
     paths,
     processes,
@@ -201,23 +202,20 @@ def run(
     """
     base = sides.resolve(base_spec, announce)
     head = sides.twin(base) if head_spec is None else sides.resolve(head_spec, announce)
-    where = folder or _new_folder()
-    try:
-        where.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RecordError(f"cannot write {where}: {error.strerror}") from None
-    if head_spec is not None and base.is_same_as(head):
-        found = Comparison(base, head, plan, ended=IDENTICAL)
-    else:
-        with processes.temporary_folder() as place:
-            copies = (
-                sides.private(base, place, SIDES[0]),
-                sides.private(head, place, SIDES[1]),
-            )
-            found = (_by_count if count else compare)(*copies, plan, say)
-        found.base, found.head = base, head
-    found.self_test = head_spec is None
-    _write(found, where)
+    stamped = paths.root() / "comparisons" / f"{datetime.now(UTC):%Y%m%dT%H%M%S}"
+    with files.folder(folder or stamped, numbered=folder is None, error=RecordError) as where:
+        if head_spec is not None and base.is_same_as(head):
+            found = Comparison(base, head, plan, ended=IDENTICAL)
+        else:
+            with processes.temporary_folder() as place:
+                copies = (
+                    sides.private(base, place, SIDES[0]),
+                    sides.private(head, place, SIDES[1]),
+                )
+                found = (_by_count if count else compare)(*copies, plan, say)
+            found.base, found.head = base, head
+        found.self_test = head_spec is None
+        _write(found, where)
     return found, where
 
 
@@ -238,21 +236,7 @@ def _by_count(base: Side, head: Side, plan: Plan, say: Callable[[str], None]) ->
 
 
 def _write(found: Comparison, where: Path) -> None:
-    try:
-        part = where / "comparison.part"
-        part.write_text(json.dumps(found.to_json(), indent=1))
-        part.replace(where / "comparison.json")
-    except OSError as error:
-        raise RecordError(f"cannot write {where}: {error.strerror}") from None
+    text = json.dumps(found.to_json(), indent=1)
+    files.write(where / "comparison.json", text, error=RecordError)
     if found.processes:
         pyperf_files.write(where, measured(found.processes), found.processes)
-
-
-def _new_folder() -> Path:
-    stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%S}"
-    folder = paths.root() / "comparisons" / stamp
-    number = 1
-    while folder.exists():
-        number += 1
-        folder = folder.with_name(f"{stamp}-{number}")
-    return folder

@@ -11,18 +11,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from llgbench import bridge, checks
+from llgbench import bridge, checks, record_lines
 from llgbench._native import ffi, lib
 from llgbench.case import Case, Text
 from llgbench.configuration import Configuration
 from llgbench.engine import Engine, TokenArray, Tokenizer
-from llgbench.errors import GrammarError, InputError, ModelError, UnavailableError
+from llgbench.errors import (
+    GrammarError,
+    InputError,
+    ModelError,
+    RecordError,
+    UnavailableError,
+)
 from llgbench.model import Context
+from llgbench.record_lines import Count
 from llgbench.records import Arrays, Entry
 from llgbench.replay import with_end
 from llgbench.runner import Ready, Workbench, judge, prepare, traces_of
@@ -95,6 +103,8 @@ MODES: dict[str, Mode] = {
         ),
     )
 }  # fmt: skip
+
+_SUMMED = ("wall", *PARTS, "n_committed", "n_forced", "n_missed")
 
 SAMPLING_FIRST = ("sample-first", "validate-first")
 
@@ -309,7 +319,7 @@ def measure(
         ModelError: the model's vocabulary is not the bench's.
     """
     context.model.require_vocab(bench.vocab)
-    _require_room(cases.values(), bench.vocab, context, plan)
+    require_room(cases.values(), bench.vocab, context, plan)
     for name, case in cases.items():
         group = [c for c in configurations if c.case == name]
         if group:
@@ -317,7 +327,7 @@ def measure(
             yield from _measure_case(group, case, bench, context, plan, modes)
 
 
-def _require_room(cases: Iterable[Case], vocab: Vocab, context: Context, plan: Plan) -> None:
+def require_room(cases: Iterable[Case], vocab: Vocab, context: Context, plan: Plan) -> None:
     """Refuse a context that is too short, before anything is measured."""
     if plan.free:
         context.require(plan.max_tokens, "what is to be sampled")
@@ -436,6 +446,60 @@ def _entry(
     return Entry(ready.configuration, engine, side.verdict, samples, facts)
 
 
+class _PlanFacts(TypedDict):
+    sequences: Annotated[int, msgspec.Meta(ge=1, le=MAX_SEQUENCES)]
+    free: bool
+
+
+class _DeviceFacts(TypedDict):
+    kind: str
+    name: NotRequired[str]
+
+
+class _ModelFacts(TypedDict):
+    label: str
+    synthetic: bool
+    description: str
+    parameters: Count
+    device: _DeviceFacts
+
+
+class _Facts(TypedDict):
+    """What readers of a decode record rely on; see :func:`_entry`."""
+
+    kind: Literal["decode"]
+    mode: str
+    plan: _PlanFacts
+    model: _ModelFacts
+    threads: Count
+    texts: list[dict[str, Any]]
+    runs: Count
+    drops: Count
+    lost_at: Count | None
+    checked: list[str]
+
+
+def require(entry: Entry, where: str) -> None:
+    """Refuse an entry that :func:`summarize` and :func:`verdict` cannot read.
+
+    Args:
+        entry: as read from a record.
+        where: the record; begins the message.
+
+    Raises:
+        RecordError: it is damaged, or not of a decode record.
+    """
+    if entry.unavailable is not None:
+        return
+    where = f"{where}: {entry.configuration}"
+    record_lines.require(entry.facts, _Facts, where)
+    if entry.verdict and not {"label", "reason"} <= entry.verdict.keys():
+        raise RecordError(f"{where} is damaged: the verdict is incomplete")
+    steps = [[len(array) for array in entry.samples.get(name, ())] for name in _SUMMED]
+    if any(lengths != steps[0] for lengths in steps):
+        raise RecordError(f"{where} is damaged: its samples are not of the same steps")
+
+
 @dataclass(frozen=True)
 class Summary:
     """A decode entry in figures; times in nanoseconds.
@@ -489,6 +553,7 @@ def summarize(entry: Entry) -> Summary | None:
     total = {
         name: float(sum(int(arrays[i].sum()) for i in chosen))
         for name, arrays in entry.samples.items()
+        if name in _SUMMED
     }
     steps = sum(len(entry.samples["wall"][i]) for i in chosen)
     if steps == 0 or total["wall"] == 0:

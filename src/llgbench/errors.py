@@ -1,7 +1,7 @@
 """The errors a user can cause, each a subclass of the builtin it is a case of.
 
-The command line prints any :class:`LlgbenchError` as one line and exits with status 2; everything
-else is a defect of llgbench and shows its traceback.
+The command line prints any :class:`LlgbenchError` as one line and exits with status 2. Everything
+else that the machine does not refuse is a defect of llgbench: status 70, see defects.py.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ import pandas as pd
 from llgbench import stats
 from llgbench.errors import RecordError
 from llgbench.records import Arrays, Entry, Record, by_round
+from llgbench.shown import visible
 from llgbench.variant import VARIANTS
 
 Kind = Literal["cold", "warm", "cached"]
@@ -68,7 +69,9 @@ class Column:
     @property
     def label(self) -> str:
         """The variant's name, with the engine's where that was asked for by name."""
-        return self.variant if self.engine == "default" else f"{self.variant} on {self.engine}"
+        if self.engine == "default":
+            return self.variant
+        return visible(f"{self.variant} on {self.engine}")
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,11 @@ class View:
         Raises:
             RecordError: nothing was measured in it.
         """
+        if any(entry.kind for entry in record.entries):
+            raise RecordError(
+                f"{record.path}: not a record of llgbench run; give the folder of results instead, "
+                "whose newest decode record is in the report"
+            )
         self.record = record
         self.entries = {entry.configuration: entry for entry in record.entries}
         self.measured = [e for e in self.entries.values() if e.unavailable is None]
@@ -263,7 +271,8 @@ def families(view: View, vocab: str) -> dict[str, list[tuple[int, str]]]:
     for case in view.cases(vocab):
         value = view.value(case)
         if value is not None:
-            found.setdefault(case.partition("@")[0], []).append((value, case))
+            # A folder's path may have an @ of its own.
+            found.setdefault(case.rpartition("@")[0] or case, []).append((value, case))
     return {family: sorted(members) for family, members in found.items()}
 
 

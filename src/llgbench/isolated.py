@@ -41,6 +41,15 @@ def call(function: Callable[P, R], *arguments: P.args, **_: P.kwargs) -> R:
     """Call a function of a module by position, in a new process, and return its result.
 
     Raises:
+        LlgbenchError: as call_within.
+    """
+    return call_within(SECONDS, function, *arguments, **_)
+
+
+def call_within(seconds: float, function: Callable[P, R], *arguments: P.args, **_: P.kwargs) -> R:
+    """Call a function as :func:`call` does; it hangs where it takes longer than ``seconds``.
+
+    Raises:
         LlgbenchError: what the function raises; of its own class where that takes one message.
         ProcessError: the process does not survive; the message has its last words.
     """
@@ -49,7 +58,7 @@ def call(function: Callable[P, R], *arguments: P.args, **_: P.kwargs) -> R:
     with processes.temporary_folder() as folder:
         ask, answer = folder / "arguments", folder / "answer"
         ask.write_bytes(_encode(list(arguments)))
-        done = processes.run([*command, ask, answer], stdout=subprocess.DEVNULL, seconds=SECONDS)
+        done = processes.run([*command, ask, answer], stdout=subprocess.DEVNULL, seconds=seconds)
         if not answer.is_file():
             raise ProcessError(done.words)
         found = msgspec.msgpack.decode(answer.read_bytes(), type=_Raised | _Returned)

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from llgbench import bridge, case, comparison, inference, provenance, runner, sides, stats
+from llgbench import bridge, case, comparison, files, inference, provenance, runner, sides, stats
 from llgbench.comparison import ALL, IDENTICAL, Comparison, Row
 from llgbench.engine import load
+from llgbench.errors import RecordError
 from llgbench.inference import Estimate
 from llgbench.records import unpack
 from llgbench.replay import replay
+from llgbench.shown import fence, in_code, in_markdown, visible
 from llgbench.sides import SIDES
 from llgbench.variant import get
 from llgbench.vocab import open_vocab
@@ -74,10 +76,10 @@ def section(found: Comparison, command: str, picture: str | None = None) -> str:
     parts = [
         f"### llgbench: {found.verdict}",
         "",
-        f"**{comparison.headline(found)}**",
+        f"**{in_markdown(comparison.headline(found))}**",
         "",
-        f"old: `{found.base}`  ",
-        f"new: `{found.head}`",
+        f"old: `{in_code(str(found.base))}`  ",
+        f"new: `{in_code(str(found.head))}`",
         "",
     ]
     if (caution := sides.caution(found.base, found.head)) is not None:
@@ -85,10 +87,9 @@ def section(found: Comparison, command: str, picture: str | None = None) -> str:
     if found.ended == IDENTICAL:
         return "\n".join([*parts, "```sh", command, "```", ""])
     if found.differences:
-        parts += ["**Masks differ**; no time says anything before they agree:", "", "```text"]
-        for difference in found.differences[:3]:
-            parts += comparison.difference_lines(difference)
-        parts += ["```", ""]
+        parts += ["**Masks differ**; no time says anything before they agree:", ""]
+        lines = [line for d in found.differences[:3] for line in comparison.difference_lines(d)]
+        parts += [f"{fence(lines)}text", *lines, fence(lines), ""]
     else:
         parts += [
             f"Masks: equal at every one of {found.steps:,} steps (hash of each mask).",
@@ -103,8 +104,8 @@ def section(found: Comparison, command: str, picture: str | None = None) -> str:
             ("grammar", "text so far", "mask", "old µs", "new µs"),
             [
                 (
-                    f"{s.case}, {s.text} step {s.step}",
-                    f"`…{_code(s.so_far)}`",
+                    in_markdown(f"{s.case}, {s.text} step {s.step}"),
+                    f"`…{in_code(s.so_far)}`",
                     s.kind,
                     _us(s.base_ns),
                     _us(s.head_ns),
@@ -246,7 +247,7 @@ def _full_row(row: Row) -> tuple[str, ...]:
 
     e = row.estimate
     return (
-        f"{row.case} on {row.vocab}", row.metric, shown(row.base), shown(row.head),
+        in_markdown(f"{row.case} on {row.vocab}"), row.metric, shown(row.base), shown(row.head),
         _change(e.ratio), _interval(e), row.verdict,
     )  # fmt: skip
 
@@ -261,11 +262,17 @@ def _machine_line(found: Comparison) -> str:
 
 
 def picture(found: Comparison, path: Path) -> None:
-    """Draw every ratio with its interval; what is slower or faster is coloured."""
+    """Draw every ratio with its interval; what is slower or faster is coloured.
+
+    Raises:
+        RecordError: the file cannot be written.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
+
+    from llgbench import plots
 
     rows = found.rows[::-1]
     colours = {"slower": "#b2182b", "faster": "#2166ac", "same": "#4d4d4d", "unclear": "#bababa"}
@@ -282,13 +289,14 @@ def picture(found: Comparison, path: Path) -> None:
     axes.axvline(1, color="black", linewidth=0.6)
     axes.set_xlim(low, high)
     axes.set_ylim(-1, len(rows))
-    axes.set_yticks(range(len(rows)), [f"{r.case}  {r.metric}" for r in rows], fontsize=6)
+    named = [visible(f"{r.case}  {r.metric}") for r in rows]
+    axes.set_yticks(range(len(rows)), named, fontsize=6)
     axes.set_xlabel("new / old, with 95% interval; the band is the threshold")
     axes.set_title(found.verdict, fontsize=10)
     for word, colour in colours.items():
         axes.plot([], [], color=colour, label=word)
     axes.legend(fontsize=7, loc="lower right")
-    figure.savefig(path, dpi=140)
+    files.write(path, plots.png(figure, 140), error=RecordError)
     plt.close(figure)
 
 
@@ -308,9 +316,3 @@ def _change(ratio: float) -> str:
 
 def _interval(e: Estimate) -> str:
     return f"{e.low - 1:+.1%} to {e.high - 1:+.1%}"
-
-
-def _code(text: str) -> str:
-    """Return text that can stand in a code span of a table cell."""
-    shown = text.replace("\n", "⏎").replace("`", "'").replace("|", "\\|")
-    return "".join(c if c.isprintable() else "·" for c in shown)

@@ -108,6 +108,8 @@ def record(
                 writer.add(replace(entry, facts=facts))
                 done()
         except KeyboardInterrupt:
+            if writer.empty:
+                raise
             raise InputError(
                 f"interrupted; what was measured is kept in {writer.path}, "
                 "and the same command continues from there"

@@ -125,6 +125,25 @@ class GrammarSampler(_Handle):
         c.llama_sampler_chain_add(chain, ctypes.cast(self.address, c.llama_sampler_p_ctypes))
         self._pointer = None
 
+    def put_before(self, samplers: Any) -> None:
+        """Put the sampler in front of a ``LlamaSampler`` of llama-cpp-python, which owns it now.
+
+        The chain is turned within itself, not moved into another: samplers that are written in
+        Python (a logits_processor) lie in Python's memory, which the ``LlamaSampler`` keeps, and
+        which it takes out of its chain, by their places, before llama.cpp frees the rest.
+
+        Args:
+            samplers: ``llama_cpp._internals.LlamaSampler``.
+        """
+        from llama_cpp import llama_cpp as c
+
+        chain = samplers.sampler
+        others = c.llama_sampler_chain_n(chain)
+        self.add_to(chain)
+        for _ in range(others):
+            c.llama_sampler_chain_add(chain, c.llama_sampler_chain_remove(chain, 0))
+        samplers.custom_samplers = [(at + 1, kept) for at, kept in samplers.custom_samplers]
+
     @property
     def drops(self) -> int:
         """How often a mask failed and the grammar was dropped, clones included."""

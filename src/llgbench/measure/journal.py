@@ -8,6 +8,8 @@ of the same inputs continues from there. The file is gone when the group is in t
 from __future__ import annotations
 
 import io
+import os
+from contextlib import suppress
 from pathlib import Path
 
 from llgbench.errors import ProcessError, RecordError
@@ -21,6 +23,7 @@ class Journal:
     def __init__(self, path: Path) -> None:
         """Name the file; nothing is read or written yet."""
         self._path = path
+        self._size = 0  # up to here it is worth keeping
 
     def begin(self, header: Header) -> list[Kept]:
         """Begin a group, or continue with it.
@@ -36,7 +39,10 @@ class Journal:
         """
         kept = self._read(header)
         # Without what a kill has left half-written, and without what has changed.
+        self._size = 0
         self._write("wb", b"".join(map(messages.encode, [header, *kept])))
+        if kept:
+            self._size = self._path.stat().st_size
         return kept
 
     def add(self, message: Kept) -> None:
@@ -46,6 +52,7 @@ class Journal:
             RecordError: the disk refuses.
         """
         self._write("ab", messages.encode(message))
+        self._size = self._path.stat().st_size
 
     def clear(self) -> None:
         """Remove the file: the group is in the record."""
@@ -75,4 +82,9 @@ class Journal:
             with self._path.open(mode) as file:
                 file.write(data)
         except OSError as why:
+            with suppress(OSError):
+                if self._size:
+                    os.truncate(self._path, self._size)
+                else:
+                    self._path.unlink()
             raise RecordError(f"cannot write {self._path}: {why.strerror}") from None
