@@ -43,6 +43,14 @@ def refused(*arguments: str | Path, cwd: Path | None = None) -> str:
     return lines[0]
 
 
+def test_a_name_that_no_record_can_hold(tmp_path: Path) -> None:
+    path = tmp_path / "caf\udce9.gguf"
+    for option, value in (("--vocab", path), ("--engine", f"{path}.so"), ("--case", f"{path}/x")):
+        line = refused("run", "--case", "listed", option, value, "--results", tmp_path / "results")
+        assert "is not UTF-8" in line
+    assert not (tmp_path / "results").exists()
+
+
 @pytest.mark.parametrize("command", [[], *COMMANDS], ids=" ".join)
 def test_help(command: list[str]) -> None:
     done = llgbench(*command, "--help")

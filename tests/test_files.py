@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -126,6 +127,40 @@ def test_any_bytes_give_a_value_or_one_line(data: bytes) -> None:
 def test_one_line_cuts_and_joins() -> None:
     assert files.one_line("a\n  b") == "a b"
     assert files.one_line("x" * 400, 10) == "x" * 9 + "…"
+
+
+def test_a_lock_is_waited_for_and_its_holder_named(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "lock"
+    said: list[str] = []
+    order: list[str] = []
+    waits = threading.Event()
+
+    def report(line: str) -> None:
+        said.append(line)
+        waits.set()
+
+    def second() -> None:
+        with files.locked(path, "comes second", report):
+            order.append("second")
+
+    thread = threading.Thread(target=second)
+    with files.locked(path, "builds an engine", said.append):
+        assert said == []
+        thread.start()
+        assert waits.wait(30)
+        order.append("first")
+    thread.join(30)
+    assert order == ["first", "second"]
+    assert said == [f"waiting for process {os.getpid()}, which builds an engine"]
+
+
+def test_a_lock_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(CaseError, match="cannot write"),
+        files.locked(tmp_path / "file" / "lock", error=CaseError),
+    ):
+        raise AssertionError("not reached")
 
 
 def test_folders_at_once_are_each_ones_own(tmp_path: Path) -> None:

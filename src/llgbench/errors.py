@@ -51,6 +51,10 @@ class EngineError(LlgbenchError, OSError):
     """A shared library cannot serve as an engine."""
 
 
+class PackageIndexError(LlgbenchError, OSError):
+    """The package index cannot be read, or a file of it is not what it should be."""
+
+
 class ModelError(LlgbenchError, ValueError):
     """A model is missing, truncated, or not for the vocabulary in question."""
 

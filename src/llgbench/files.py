@@ -15,7 +15,7 @@ import os
 import secrets
 import stat
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -50,6 +50,12 @@ def read(path: Path, *, limit: int = LIMIT, error: type[LlgbenchError] = FileErr
     if large or len(data) > limit:
         raise error(f"{path}: larger than {limit >> 20} MiB, which no file of this kind is")
     return data
+
+
+def read_head(path: Path, size: int, *, error: type[LlgbenchError] = FileError) -> bytes:
+    """Return the first bytes of a regular file of any size; see :func:`read`."""
+    with _regular(path, error) as file:
+        return file.read(size)
 
 
 def read_text(path: Path, *, limit: int = LIMIT, error: type[LlgbenchError] = FileError) -> str:
@@ -124,7 +130,8 @@ def convert(
     """Turn builtins into a type; see :func:`from_json`."""
     try:
         return msgspec.convert(content, kind)
-    except (msgspec.ValidationError, RecursionError, OverflowError) as why:
+    except (msgspec.ValidationError, RecursionError, OverflowError, UnicodeError) as why:
+        # JSON may hold half a surrogate pair, which is no text.
         raise error(f"{where}: {_reason(why)}") from None
 
 
@@ -209,23 +216,43 @@ def sha256(path: Path, *, error: type[LlgbenchError] = FileError) -> str:
 
 
 @contextmanager
-def locked(path: Path, *, error: type[LlgbenchError] = FileError) -> Iterator[None]:
+def locked(
+    path: Path,
+    doing: str = "",
+    report: Callable[[str], None] = lambda _: None,
+    *,
+    error: type[LlgbenchError] = FileError,
+) -> Iterator[None]:
     """Hold a lock file for the time of the block; wait where another process holds it.
 
     The file stays: a lock file that is removed can be held twice.
+
+    Args:
+        path: the lock file.
+        doing: what the holder does, such as ``fetches vocabularies``; shown to who waits.
+        report: called with one line before this process waits, naming the holder.
+        error: the class that is raised.
 
     Raises:
         LlgbenchError: of class ``error``; the file cannot be made.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("a")
+        file = path.open("a+", errors="replace")
     except OSError as why:
         raise error(f"cannot write {path}: {why.strerror}") from None
     with file:
         # Some network file systems have no locks; then two at once are the user's to avoid.
         with suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                report(f"waiting for {one_line(file.read(300)) or 'another process'}")
+                fcntl.flock(file, fcntl.LOCK_EX)
+            file.truncate(0)
+            file.write(f"process {os.getpid()}, which {doing}" if doing else "")
+            file.flush()
         yield
 
 

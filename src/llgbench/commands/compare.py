@@ -71,17 +71,21 @@ def compare_command(
     plan = compare.plan_of(
         cases, vocabs, variant, threshold, budget, unequal=where_equal, count=count
     )
-    found, where = compare.run(base, head, plan, folder, count=count, say=output.quiet_say)
+    found, where = compare.run(
+        base, head, plan, folder, count=count, say=output.quiet_say, announce=output.say
+    )
     _print(found, plan, where, as_json)
     sys.exit(output.EXIT_DIFFERENCE if found.failed else 0)
 
 
 def _print(found: Comparison, plan: Plan, where: Path, as_json: bool) -> None:
-    from llgbench import comparison
+    from llgbench import comparison, sides
 
     if as_json:
         output.print_json({**found.to_json(), "files": str(where)})
         return
+    if found.rows and (caution := sides.caution(found.base, found.head)) is not None:
+        output.echo(f"note: {caution}")
     for difference in found.differences:
         for line in comparison.difference_lines(difference):
             output.echo(line)
@@ -100,6 +104,9 @@ def _print(found: Comparison, plan: Plan, where: Path, as_json: bool) -> None:
     output.echo(comparison.headline(found))
     if found.self_test and found.rows:
         output.echo(comparison.floor_text(found))
+    if found.verdict == "identical":
+        output.say(f"nothing was measured; files in {where}")
+        return
     output.say(f"{found.steps} masks equal; {found.wall_s:.0f} s, {found.ended}; files in {where}")
 
 

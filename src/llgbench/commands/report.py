@@ -98,7 +98,9 @@ def _pull_request(
     from llgbench.errors import RecordError
 
     plan = compare.plan_of(cases, vocabs, budget_s=budget, count=count)
-    found, where = compare.run(*pr, plan, folder, count=count, say=output.quiet_say)
+    found, where = compare.run(
+        *pr, plan, folder, count=count, say=output.quiet_say, announce=output.say
+    )
     picture = None
     if found.rows:
         picture = "comparison.png"
