@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -90,13 +91,16 @@ def _sentinel_context(vocab: Vocab) -> Any:
     return _tokenize_context(vocab, sentinel)
 
 
-def byte_tokenizer(engine: Engine) -> Tokenizer:
+def byte_tokenizer(engine: Engine, special_tokens: Sequence[str] = ()) -> Tokenizer:
     """Build a tokenizer of 256 single bytes, token id = byte, and an end token 256.
 
     It shows what a grammar accepts apart from any vocabulary, byte by byte.
+
+    Args:
+        engine: where it is built.
+        special_tokens: names of special tokens, which get the ids from 257 on.
     """
-    lens = np.ones(257, np.uint32)
-    end = b"\xff<end>"
-    lens[256] = len(end)
-    data = np.frombuffer(bytes(range(256)) + end, np.uint8)
+    special = [b"\xff" + name.encode() for name in ("<end>", *special_tokens)]
+    lens = np.array([1] * 256 + [len(token) for token in special], np.uint32)
+    data = np.frombuffer(bytes(range(256)) + b"".join(special), np.uint8)
     return Tokenizer(engine, lens, data, eos=256)

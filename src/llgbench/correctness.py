@@ -12,6 +12,7 @@ from llgbench.case import Case
 from llgbench.checks import Probes, Verdict
 from llgbench.configuration import Configuration
 from llgbench.errors import GrammarError, UnavailableError
+from llgbench.files import one_line
 from llgbench.runner import Workbench, engine_for, judge, prepare, traces_of
 from llgbench.variant import VARIANTS, get
 from llgbench.vocab import catalogue
@@ -32,7 +33,12 @@ Show = Callable[[int, str], AbstractContextManager[Progress]]
 
 @dataclass(frozen=True)
 class TextCheck:
-    """One text of a case on one lexer, byte by byte."""
+    """One text of a case on one lexer, byte by byte.
+
+    Attributes:
+        recorded, found: outcomes in words; ``recorded`` is empty where nothing is.
+        as_recorded: whether the engine does what case.toml says; None where that says nothing.
+    """
 
     case: str
     text: str
@@ -40,10 +46,7 @@ class TextCheck:
     recorded: str
     found: str
 
-    @property
-    def as_recorded(self) -> bool:
-        """Whether the engine does what case.toml says."""
-        return self.recorded == self.found
+    as_recorded: bool | None
 
 
 @dataclass
@@ -51,7 +54,7 @@ class Found:
     """Everything a check found.
 
     Attributes:
-        probes: sections 4.4, 5.1 and 7.2.
+        probes: by vocab and variant.
         texts: acceptance by case.
         verdicts: of masks, where asked for, with their configuration.
         unavailable: what could not be checked, with the reason.
@@ -65,7 +68,7 @@ class Found:
     unexpected: list[str] = field(default_factory=list)
 
     def probe_rows(self) -> list[dict[str, Any]]:
-        """Return a row a vocab and variant."""
+        """Return a row per vocab and variant."""
         rows = [
             {
                 "vocab": p.vocab,
@@ -76,22 +79,27 @@ class Found:
                     for token, piece in zip(p.forced[:6], p.forced_bytes[:6], strict=True)
                 ),
                 "forcing": "no" if p.greedy else "yes",
+                "literal": _literal(p),
                 "verdict": "right" if p.right else "wrong",
             }
             for p in self.probes
         ]
         return rows + [
             {"vocab": what, "variant": "", "spaced": None, "forced": "", "forcing": "",
-             "verdict": f"not available: {why}"}
+             "literal": "", "verdict": f"not available: {why}"}
             for what, why in self.unavailable
         ]  # fmt: skip
 
     def text_rows(self) -> list[dict[str, Any]]:
-        """Return a row a text and lexer."""
-        return [{**asdict(t), "as recorded": t.as_recorded} for t in self.texts]
+        """Return a row per text and lexer."""
+        return [
+            {"case": t.case, "text": t.text, "lexer": t.lexer, "recorded": t.recorded,
+             "found": t.found, "as recorded": t.as_recorded}
+            for t in self.texts
+        ]  # fmt: skip
 
     def mask_rows(self) -> list[dict[str, Any]]:
-        """Return a row a case, vocab and variant."""
+        """Return a row per case, vocab and variant."""
         return [
             {"case": c.case, "vocab": c.vocab, "variant": c.variant, "forbidden": v.forbidden,
              "accepted": v.accepted, "verdict": str(v)}
@@ -171,6 +179,10 @@ def _check_vocab(name: str, variants: Sequence[str], cases: Sequence[Case], foun
                 found.unexpected.append(f"{variant_name} on {name} allows {probes.spaced} spaces")
             if variant.tokenize != "always" and not probes.right:
                 found.unexpected.append(f"{variant_name} on {name} forces wrong tokens")
+            if probes.greedy and probes.literal_tokens:
+                found.unexpected.append(
+                    f"{variant_name} on {name} takes the text {probes.literal!r} for a token"
+                )
         for subject in cases:
             _check_masks(subject, bench, variants, found)
 
@@ -189,7 +201,7 @@ def _check_masks(subject: Case, bench: Workbench, variants: Sequence[str], found
         except UnavailableError:
             continue
         except GrammarError as error:
-            found.unexpected.append(f"{subject.name} does not compile: {error}")
+            found.unexpected.append(f"{subject.name} does not compile: {_words(subject, error)}")
             continue
         found.verdicts.append((configuration, verdict))
         if verdict.label == "wrong" and item.variant.tokenize != "always":
@@ -199,22 +211,31 @@ def _check_masks(subject: Case, bench: Workbench, variants: Sequence[str], found
 def _check_texts(subject: Case, lexer: str, found: Found) -> None:
     variant = get(lexer)
     engine = registry.get(registry.default_for(variant))
+    if not subject.texts:
+        found.unavailable.append((subject.name, "it has no texts"))
     for text in subject.texts:
-        recorded = text.fallback if variant.fallback else text.stock
-        if recorded is None:
-            continue
         try:
             outcome = checks.outcome(engine, subject, text, variant)
         except GrammarError as error:
-            found.unexpected.append(f"{subject.name} does not compile: {error}")
+            found.unexpected.append(f"{subject.name} does not compile: {_words(subject, error)}")
             return
-        row = TextCheck(
+        recorded = checks.recorded(text, variant)
+        fault = checks.unlike_recorded(text, outcome, variant)
+        found.texts.append(TextCheck(
             subject.name, text.name, "fallback" if variant.fallback else "stock",
-            str(recorded), str(outcome),
-        )  # fmt: skip
-        found.texts.append(row)
-        if not row.as_recorded:
-            found.unexpected.append(
-                f"{subject.name}: {text.name!r} is {outcome} by the {row.lexer} lexer, "
-                f"recorded as {recorded}"
-            )
+            "" if recorded is None else str(recorded), str(outcome),
+            None if recorded is None else fault is None,
+        ))  # fmt: skip
+        if fault:
+            found.unexpected.append(f"{subject.name}: the {found.texts[-1].lexer} lexer {fault}")
+
+
+def _words(subject: Case, error: GrammarError) -> str:
+    return one_line(subject.explain(error))
+
+
+def _literal(probes: Probes) -> str:
+    """Say what a literal became that is spelled as a special token is named."""
+    if not probes.literal:
+        return ""
+    return "taken for a token" if probes.literal_tokens else "text"

@@ -195,11 +195,30 @@ uint64_t lb_timed_mask(const lb_engine *engine, LlgMatcher *matcher, void (*drop
 
 /* Drive `matcher` along `tokens` from its present state, or from the start. The matcher is never
  * asked to consume a token that the mask and validate_tokens refuse, so that it can be reset
- * afterwards. */
-void lb_replay(const lb_engine *engine, LlgMatcher *matcher, const uint32_t *tokens, uint32_t n,
-               int op, int options, lb_step *steps, lb_replay_result *result);
+ * afterwards. `words` is the size of a mask by the vocabulary: what the engine says of it is
+ * checked before, and never decides what is read. */
+void lb_replay(const lb_engine *engine, LlgMatcher *matcher, size_t words, const uint32_t *tokens,
+               uint32_t n, int op, int options, lb_step *steps, lb_replay_result *result);
 
 /* ---- the judgement ---- */
+
+/* What the reference says that no grammar makes true: the engine's fault, not the bridge's. */
+enum {
+    LB_NO_FAULT = 0,
+    LB_FAULT_STATUS = 1,    /* compute_mask returned a positive status */
+    LB_FAULT_NO_MASK = 2,   /* compute_mask succeeded, and get_mask returned NULL */
+    LB_FAULT_LEFT_OUT = 3,  /* the mask forbids a token that validate_tokens takes */
+    LB_FAULT_LET_IN = 4,    /* the mask allows a token that validate_tokens refuses */
+    LB_FAULT_VALIDATE = 5,  /* validate_tokens of one token returned neither 0 nor 1 */
+    LB_FAULT_CONSUME = 6    /* consume_token fails on a token that is allowed */
+};
+
+typedef struct {
+    int32_t kind;
+    int32_t status;   /* what the call returned */
+    uint32_t step;
+    uint32_t token;   /* UINT32_MAX: of no token */
+} lb_fault;
 
 typedef struct {
     uint32_t n_steps;            /* masks compared */
@@ -216,14 +235,21 @@ typedef struct {
     uint32_t narrowed_steps;     /* the matcher allows one token, the reference it and others */
     uint32_t first_step;         /* of the first forbidden or missing token; UINT32_MAX: none */
     uint32_t first_token;
+    lb_fault fault;              /* the first of the reference */
     uint64_t inside_ns;          /* inside llguidance, both matchers */
     uint64_t wall_ns;
 } lb_judgement;
 
 /* Drive both matchers along `tokens` and compare their masks at every step and after the last,
- * for as long as both go on; where one rejects a token, fails or stops, the other goes on alone. */
-void lb_judge(const lb_engine *engine, LlgMatcher *matcher, LlgMatcher *reference,
-              const uint32_t *tokens, uint32_t n, lb_judgement *judgement);
+ * for as long as both go on; where one rejects a token, fails or stops, the other goes on alone.
+ *
+ * The two are one engine, so equal masks prove nothing of it. The reference therefore answers for
+ * its masks: each of its states is asked by validate_tokens for the trace's token and for a few
+ * tokens in and out of its mask, spread over the vocabulary, the same in every run. `asked` is the
+ * set of tokens that may be asked for, `copy` room for a mask; both have `words` words. */
+void lb_judge(const lb_engine *engine, LlgMatcher *matcher, LlgMatcher *reference, size_t words,
+              const uint32_t *asked, uint32_t *copy, const uint32_t *tokens, uint32_t n,
+              lb_judgement *judgement);
 
 /* ---- counting ---- */
 

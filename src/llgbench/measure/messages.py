@@ -131,6 +131,8 @@ def pack(samples: Samples) -> dict[str, Column]:
     for name, value in vars(samples).items():
         if isinstance(value, int):
             arrays = [np.array([value], np.uint64)]
+        elif isinstance(value, str):
+            arrays = [np.frombuffer(value.encode(), np.uint8).astype(np.uint64)]
         elif name in _SCALARS:
             arrays = [np.array(value, np.uint64)]
         else:
@@ -147,6 +149,8 @@ def unpack(columns: Mapping[str, Column]) -> Samples:
         values = np.frombuffer(column.data, "<u8").astype(np.uint64)
         if isinstance(getattr(samples, name), int):
             setattr(samples, name, int(values[0]))
+        elif isinstance(getattr(samples, name), str):
+            setattr(samples, name, bytes(values.tolist()).decode())
         elif name in _SCALARS:
             setattr(samples, name, values.tolist())
         elif column.lengths:
