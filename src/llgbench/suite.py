@@ -17,7 +17,7 @@ import numpy as np
 from llgbench import stats
 from llgbench.configuration import QUICK_VOCABS, Configuration, grid, is_json
 from llgbench.pending import STATES
-from llgbench.records import Arrays, Entry, by_round
+from llgbench.records import SOUND, Arrays, Entry, by_round
 from llgbench.variant import DEFAULT_VARIANTS
 
 Value = float | dict[str, Any]
@@ -26,7 +26,10 @@ Values = dict[str, dict[str, Value] | str]
 
 NOT_A_NUMBER = float("nan")
 PERCENTILES = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99_9": 99.9, "max": 100.0}
-TIMES = ("cold_mask", "cold_consume", "tbm", "warm_mask", "warm_consume", "cached_mask")
+TIMES = (
+    "cold_mask", "cold_consume", "tbm", "warm_mask", "warm_consume", "sibling_mask",
+    "sibling_consume", "cached_mask",
+)  # fmt: skip
 POOLED = "json"
 HARNESS = "harness"
 
@@ -114,10 +117,12 @@ def _of_entry(entry: Entry) -> dict[str, Value]:
 
 def _pooled(entries: Sequence[Entry]) -> dict[str, Value] | str:
     """Pool what is right; a wrong mask's time is no time."""
-    right = [e for e in entries if not e.unavailable and e.verdict["label"] != "wrong"]
+    right = [e for e in entries if not e.unavailable and e.verdict["label"] in SOUND]
     if not right:
         return "; ".join(
-            dict.fromkeys(e.unavailable or f"wrong: {e.verdict['reason']}" for e in entries)
+            dict.fromkeys(
+                e.unavailable or f"{e.verdict['label']}: {e.verdict['reason']}" for e in entries
+            )
         )
     return {**_times(right), "right_cases": float(len(right))}
 
@@ -149,7 +154,7 @@ def _rounds(entries: Sequence[Entry], name: str) -> Arrays:
 def _replays(entry: Entry, name: str) -> Arrays:
     samples = entry.samples
     if name != "tbm":
-        return list(samples[name])
+        return list(samples.get(name, []))  # an older record has no siblings
     pairs = zip(samples["cold_mask"], samples["cold_consume"], strict=True)
     return [mask[: len(consume)] + consume for mask, consume in pairs]
 
