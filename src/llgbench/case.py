@@ -482,6 +482,8 @@ def _member_value(
     folder: Path, parameter: _Parameter | None, name: str, member: str, root: Path | None
 ) -> int | None:
     if parameter is None:
+        if member and "/" in name:
+            raise CaseError(f"{folder}: the case has no parameter, so it has no member {member}")
         if member:
             raise UnknownNameError("case", name, names(root))
         return None
