@@ -3,16 +3,16 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import faulty_engine
 import numpy as np
 import numpy.typing as npt
 import pytest
 from conftest import CATALOGUE, ROOT, Lab
-from lying import lying
 
 from llgbench import bridge, case, checks
 from llgbench.case import REJECTED, Case, Outcome, Text
 from llgbench.checks import Judgement, Verdict
-from llgbench.engine import Engine
+from llgbench.engine import Engine, load
 from llgbench.errors import EngineError, GrammarError
 from llgbench.replay import End
 from llgbench.trace import trace_of
@@ -456,7 +456,7 @@ LIES = {
         "static int n; return n++ < 4 ? TRUTH : 7;",
         "compute_mask returns 7",
     ),
-    "all is valid": ("matcher_validate_tokens", "return n;", "the mask forbids token"),
+    "all is valid": ("matcher_validate_tokens", "return c;", "the mask forbids token"),
     "nothing is valid": ("matcher_validate_tokens", "return 0;", "the mask allows token"),
     "validity beyond measure": ("matcher_validate_tokens", "return 9;", "returns 9"),
     "validity fails": ("matcher_validate_tokens", "return -1;", "returns -1"),
@@ -473,13 +473,11 @@ LIES = {
 
 
 @pytest.mark.parametrize("what", LIES)
-def test_an_engine_that_lies_is_not_right(
-    lab: Lab, wheel: Engine, tmp_path: Path, what: str
-) -> None:
+def test_an_engine_that_lies_is_not_right(lab: Lab, tmp_path: Path, what: str) -> None:
     """Reference and variant are the same engine, so that their masks agree in every lie."""
     name, body, why = LIES[what]
     vocab, subject = lab.vocab("llama-spm"), case.load("json-tool-call", ROOT)
-    engine = lying(tmp_path, wheel, name, body)
+    engine = load(faulty_engine.build(tmp_path, f"llg_{name}", body))
     with (
         bridge.build(engine, vocab, get("greedy_tokenize")) as tokenizer,
         bridge.build(engine, vocab, REFERENCE) as reference,
@@ -495,10 +493,10 @@ def test_an_engine_that_lies_is_not_right(
 
 
 @pytest.mark.parametrize("size", [0, 4, 3996, 4004, 400_000])
-def test_masks_of_another_size_are_never_read(
-    lab: Lab, wheel: Engine, tmp_path: Path, size: int
-) -> None:
-    engine = lying(tmp_path, wheel, "matcher_get_mask_byte_size", f"return {size};")
+def test_masks_of_another_size_are_never_read(lab: Lab, tmp_path: Path, size: int) -> None:
+    engine = load(
+        faulty_engine.build(tmp_path, "llg_matcher_get_mask_byte_size", f"return {size};")
+    )
     with (
         bridge.build(engine, lab.vocab("llama-spm"), get("greedy_tokenize")) as tokenizer,
         pytest.raises(EngineError, match=f"its masks have {size} bytes, where 32000 tokens need"),
@@ -507,8 +505,8 @@ def test_masks_of_another_size_are_never_read(
 
 
 @pytest.mark.parametrize("name", ["new_matcher", "clone_matcher", "new_tokenizer", "get_version"])
-def test_an_engine_that_gives_nothing(wheel: Engine, tmp_path: Path, name: str) -> None:
-    engine = lying(tmp_path, wheel, name, "return 0;")
+def test_an_engine_that_gives_nothing(tmp_path: Path, name: str) -> None:
+    engine = load(faulty_engine.build(tmp_path, f"llg_{name}", "return 0;"))
 
     def use() -> None:
         with (

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import faulty_engine
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -10,10 +11,9 @@ from conftest import ROOT, Lab
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from llgbench._native import lib
-from lying import lying
 
 from llgbench import bridge, case
-from llgbench.engine import INVALID_TOKEN, Engine, Matcher, Tokenizer
+from llgbench.engine import INVALID_TOKEN, Engine, Matcher, Tokenizer, load
 from llgbench.errors import GrammarError
 from llgbench.replay import End, Op, Rounds, Samples, Subject, measure, replay, with_end
 
@@ -326,9 +326,9 @@ LIES = {
 
 
 @pytest.mark.parametrize("what", LIES)
-def test_a_replay_that_is_not_as_the_first(wheel: Engine, tmp_path: Path, what: str) -> None:
+def test_a_replay_that_is_not_as_the_first(tmp_path: Path, what: str) -> None:
     name, body, why = LIES[what]
-    engine = lying(tmp_path, wheel, name, body)
+    engine = load(faulty_engine.build(tmp_path, f"llg_{name}", body))
     with bridge.byte_tokenizer(engine) as tokenizer:
         subjects = {"a": Subject(tokenizer, OPEN)}
         traces = [with_end(ids(data), tokenizer) for data in (b"ab", b"abc")]
@@ -338,8 +338,8 @@ def test_a_replay_that_is_not_as_the_first(wheel: Engine, tmp_path: Path, what: 
 
 
 @pytest.mark.parametrize("body", ["return 0;", "static int n; return n++ ? 0 : TRUTH;"])
-def test_a_mask_that_is_null(wheel: Engine, tmp_path: Path, body: str) -> None:
-    engine = lying(tmp_path, wheel, "matcher_get_mask", body)
+def test_a_mask_that_is_null(tmp_path: Path, body: str) -> None:
+    engine = load(faulty_engine.build(tmp_path, "llg_matcher_get_mask", body))
     with bridge.byte_tokenizer(engine) as tokenizer, tokenizer.matcher(OPEN) as matcher:
         done = replay(matcher, ids(b"abc"), facts=True)
         assert done.end is End.MASK_ERROR
@@ -348,10 +348,12 @@ def test_a_mask_that_is_null(wheel: Engine, tmp_path: Path, body: str) -> None:
 
 
 @pytest.mark.parametrize("op", [Op.MASK, Op.CACHED, Op.VALIDATE, Op.FORCED, Op.ROLLBACK])
-def test_a_status_that_cannot_be(wheel: Engine, tmp_path: Path, op: Op) -> None:
+def test_a_status_that_cannot_be(tmp_path: Path, op: Op) -> None:
     name = {Op.VALIDATE: "validate_tokens", Op.FORCED: "compute_ff_tokens", Op.ROLLBACK: "rollback"}
     # Validity is also asked for where a token is not in a mask; only too many are impossible.
-    engine = lying(tmp_path, wheel, f"matcher_{name.get(op, 'compute_mask')}", "return 1000;")
+    engine = load(
+        faulty_engine.build(tmp_path, f"llg_matcher_{name.get(op, 'compute_mask')}", "return 1000;")
+    )
     with bridge.byte_tokenizer(engine) as tokenizer, tokenizer.matcher(OPEN) as matcher:
         done = replay(matcher, ids(b"abc"), op)
         assert done.end is End.MASK_ERROR
