@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from made_records import entry
 
 from llgbench import decode_suite, paths, recording, suite
 from llgbench.configuration import Configuration
@@ -34,7 +35,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> suite.Values:
     """Return the whole quick grid, measured once with the fewest rounds."""
     quick = recording.QUICK
     try:
-        recording.QUICK = Rounds(cold=1, warm=1, cached=1)
+        recording.QUICK = Rounds(cold=1, warm=1, cached=1, sibling=1)
         return suite.measure(tmp_path_factory.mktemp("results"))
     finally:
         recording.QUICK = quick
@@ -116,6 +117,15 @@ def test_what_is_wrong_is_not_pooled(found: suite.Values) -> None:
     right = found["json | llama-spm | greedy_tokenize"]
     assert isinstance(right, dict)
     assert right["right_cases"] == 4
+
+
+def test_what_is_not_judged_is_not_counted() -> None:
+    empty = entry(case="json-nested", label="not judged", reason="it has no texts")
+    values = suite.values([empty, entry(case="json-tool-call", label="refused", reason="x")])
+    assert values[str(empty.configuration)] == "not judged: it has no texts"
+    pooled = values["json | llama-bpe | baseline"]
+    assert isinstance(pooled, dict)
+    assert pooled["right_cases"] == 1
 
 
 def test_the_figures_are_tracked(found: suite.Values) -> None:
