@@ -8,6 +8,7 @@ import itertools
 import math
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -121,7 +122,14 @@ def test_what_is_wrong_is_not_pooled(found: suite.Values) -> None:
 
 def test_what_is_not_judged_is_not_counted() -> None:
     empty = entry(case="json-nested", label="not judged", reason="it has no texts")
-    values = suite.values([empty, entry(case="json-tool-call", label="refused", reason="x")])
+    given = entry(case="json-tool-call", label="refused", reason="x")
+    numbers = {"wrong_tokens": 0, "tokenizer_build_ns": 1, "token_table_ns": 1}
+    refused = replace(
+        given,
+        verdict={**given.verdict, "forbidden": 0, "accepted": 0},
+        facts={**given.facts, **numbers},
+    )
+    values = suite.values([empty, refused])
     assert values[str(empty.configuration)] == "not judged: it has no texts"
     pooled = values["json | llama-bpe | baseline"]
     assert isinstance(pooled, dict)

@@ -130,7 +130,8 @@ def convert(
     """Turn builtins into a type; see :func:`from_json`."""
     try:
         return msgspec.convert(content, kind)
-    except (msgspec.ValidationError, RecursionError, OverflowError) as why:
+    # A key with half of a surrogate pair, which JSON can spell and UTF-8 cannot.
+    except (msgspec.ValidationError, UnicodeEncodeError, RecursionError, OverflowError) as why:
         raise error(f"{where}: {_reason(why)}") from None
 
 
