@@ -22,7 +22,6 @@ class _Looked:
     """Looks values up; each method's name after ``track_`` is the metric's."""
 
     version = VERSION
-    unit = "ns"
     param_names = ("configuration",)
     timeout = 60
 
@@ -51,7 +50,6 @@ class Checkpoints(_Looked):
 class Verdicts(_Looked):
     """Whether masks and acceptance are right: forbidden tokens allowed, texts accepted."""
 
-    unit = "count"
     params = (suite.configurations(),)
 
 
@@ -80,7 +78,15 @@ suite.give(
         for name in ("tbm", "cold_mask", "cold_consume")
         for label in suite.PERCENTILES
     ]
-    + ["warm_mask_p50", "warm_mask_p99", "cached_mask_p50", "compile", "first_mask", "ttfm"],
+    + [
+        "warm_mask_p50",
+        "warm_mask_p99",
+        "sibling_mask_p50",
+        "cached_mask_p50",
+        "compile",
+        "first_mask",
+        "ttfm",
+    ],
 )
 suite.give(Cases, ["cold_mask_p50", "cold_mask_max", "cold_consume_p50", "ttfm"])
 suite.give(Checkpoints, ["cold_mask_p90", "cold_mask_p99", "warm_mask_max"])

@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llgbench import bridge, engine
-from llgbench.engine import FALLBACK_OPTIONS, INVALID_TOKEN, Engine, Matcher, Tokenizer
+from llgbench.engine import INVALID_TOKEN, Engine, Matcher, Tokenizer
 from llgbench.engines import wheels
 from llgbench.errors import EngineError, GrammarError, PackageIndexError
+from llgbench.variant import FALLBACK_OPTIONS
 
 GRAMMARS = [
     'start: "ab" | "ac" | "b"',

@@ -35,6 +35,7 @@ from llgbench.records import Arrays, Entry
 from llgbench.replay import with_end
 from llgbench.runner import Ready, Workbench, judge, prepare, traces_of
 from llgbench.sampler import Chain, GrammarSampler, Selection, decoder
+from llgbench.trace import trace_of
 from llgbench.variant import Variant
 from llgbench.vocab import Vocab
 
@@ -335,7 +336,7 @@ def require_room(cases: Iterable[Case], vocab: Vocab, context: Context, plan: Pl
     for case in cases:
         for text in decodable(case):
             try:
-                n = len(vocab.trace(text.data))
+                n = len(trace_of(text, vocab))
             except UnavailableError:
                 break  # the case's entries say so
             context.require(n + 1, f"text {text.name!r} of {case.name}")
@@ -349,7 +350,7 @@ def _measure_case(
     try:
         if not texts:
             raise UnavailableError("no text of it is accepted, so there is none to decode")
-        traces = [bench.vocab.trace(text.data) for text in texts]
+        traces = [trace_of(text, bench.vocab) for text in texts]
     except UnavailableError as error:
         yield from (Entry(c, unavailable=str(error)) for c in group)
         return
@@ -395,9 +396,11 @@ def _run_side(
 def decodable(case: Case) -> list[Text]:
     """Return the texts to decode: those that stock accepts, or the fallback where stock does not.
 
+    A text of which nothing is recorded is taken, too.
+
     A text that every lexer rejects has no place in a decode: no sampler would have written it.
     """
-    texts = [t for t in case.texts if t.stock is not None and t.stock.accepted]
+    texts = [t for t in case.texts if t.stock is None or t.stock.accepted]
     return texts or [t for t in case.texts if t.fallback is not None and t.fallback.accepted]
 
 

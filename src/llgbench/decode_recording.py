@@ -24,6 +24,7 @@ from llgbench.inputs import gguf_faults
 from llgbench.model import Context, Device, Model, synthesize
 from llgbench.records import Entry, Record
 from llgbench.runner import Workbench
+from llgbench.trace import trace_of
 from llgbench.variant import DEFAULT_VARIANTS
 from llgbench.vocab import vocab_path
 
@@ -128,7 +129,7 @@ def _needed(request: Request, cases: dict[str, case.Case], bench: Workbench) -> 
         lengths = [0]
         for subject in cases.values():
             try:
-                lengths += [len(bench.vocab.trace(t.data)) for t in decode.decodable(subject)]
+                lengths += [len(trace_of(t, bench.vocab)) for t in decode.decodable(subject)]
             except UnavailableError:
                 continue  # said by the entry
         longest = max(lengths) + 1  # the end token

@@ -23,10 +23,7 @@ from llgbench import files
 from llgbench._native import ffi, lib
 from llgbench.engines import store
 from llgbench.errors import EngineError, GrammarError
-
-# The names under which an engine may offer the greedy lexeme fallback; the second is the one of
-# upstream's open pull request.
-FALLBACK_OPTIONS = ("greedy_lexeme_fallback", "lexer_backtracking")
+from llgbench.variant import FALLBACK_OPTIONS
 
 # The ability is proven by behaviour: a lexer without the fallback rejects this text, whatever
 # options it is given, because unknown options are ignored in silence.
@@ -281,6 +278,11 @@ class Tokenizer(_Handle):
             )
         self._pointer = result[0]
 
+    @property
+    def mask_words(self) -> int:
+        """Words of 32 bits in a mask over this vocabulary."""
+        return (self.n_tokens + 31) // 32
+
     def _free(self, pointer: Any) -> None:
         self.engine.api.free_tokenizer(pointer)
 
@@ -314,7 +316,11 @@ class Matcher(_Handle):
     """
 
     def __init__(self, tokenizer: Tokenizer, grammar: str, kind: str = "lark") -> None:
-        """Compile a grammar; see :meth:`Tokenizer.matcher`."""
+        """Compile a grammar; see :meth:`Tokenizer.matcher`.
+
+        Raises:
+            EngineError: the engine gives no matcher, or one whose masks have another size.
+        """
         self.tokenizer = tokenizer
         self._api = tokenizer.engine.api
         init = ffi.new("lb_constraint_init *")
@@ -326,20 +332,37 @@ class Matcher(_Handle):
         self.compile_ns = int(
             lib.lb_timed_new_matcher(self._api, init, kind.encode(), data, result)
         )
+        if result[0] == ffi.NULL:
+            raise EngineError(f"{tokenizer.engine.path}: llg_new_matcher returns NULL")
         self._pointer = result[0]
         error = self.error()
         if error is not None:
             self.close()
             raise GrammarError(error)
+        # Whoever reads a mask reads `tokenizer.mask_words`; of another size it is no mask.
+        size = int(self._api.matcher_get_mask_byte_size(self.pointer))
+        if size != 4 * tokenizer.mask_words:
+            self.close()
+            raise EngineError(
+                f"{tokenizer.engine.path}: its masks have {size} bytes, where {tokenizer.n_tokens} "
+                f"tokens need {4 * tokenizer.mask_words}"
+            )
 
     def _free(self, pointer: Any) -> None:
         self._api.free_matcher(pointer)
 
     def clone(self) -> Matcher:
-        """Return an independent matcher in the same state."""
+        """Return an independent matcher in the same state.
+
+        Raises:
+            EngineError: the engine gives none.
+        """
         other = Matcher.__new__(Matcher)
         other.tokenizer, other._api, other.compile_ns = self.tokenizer, self._api, 0
-        other._pointer = self._api.clone_matcher(self.pointer)
+        pointer = self._api.clone_matcher(self.pointer)
+        if pointer == ffi.NULL:
+            raise EngineError(f"{self.tokenizer.engine.path}: llg_clone_matcher returns NULL")
+        other._pointer = pointer
         return other
 
     def error(self) -> str | None:
@@ -356,8 +379,10 @@ class Matcher(_Handle):
         """
         if self._api.matcher_compute_mask(self.pointer) != 0:
             return None
-        size = self._api.matcher_get_mask_byte_size(self.pointer)
-        words = ffi.buffer(self._api.matcher_get_mask(self.pointer), size)
+        mask = self._api.matcher_get_mask(self.pointer)
+        if mask == ffi.NULL:
+            return None
+        words = ffi.buffer(mask, 4 * self.tokenizer.mask_words)
         return np.frombuffer(words, dtype=np.uint32).copy()
 
     def allowed(self) -> npt.NDArray[np.int64] | None:
@@ -388,7 +413,7 @@ class Matcher(_Handle):
         room = 1024
         output = ffi.new("uint32_t[]", room)
         n = self._api.matcher_compute_ff_tokens(self.pointer, output, room)
-        return [int(output[i]) for i in range(max(n, 0))]
+        return [int(output[i]) for i in range(min(max(n, 0), room))]
 
     def rollback(self, n: int) -> bool:
         """Take the last ``n`` tokens back; False on an error."""

@@ -130,7 +130,8 @@ def convert(
     """Turn builtins into a type; see :func:`from_json`."""
     try:
         return msgspec.convert(content, kind)
-    except (msgspec.ValidationError, RecursionError, OverflowError) as why:
+    except (msgspec.ValidationError, RecursionError, OverflowError, UnicodeError) as why:
+        # JSON may hold half a surrogate pair, which is no text.
         raise error(f"{where}: {_reason(why)}") from None
 
 

@@ -18,14 +18,14 @@ import pandas as pd
 
 from llgbench import stats
 from llgbench.errors import RecordError
-from llgbench.records import Arrays, Entry, Record, by_round
+from llgbench.records import SOUND, Arrays, Entry, Record, by_round
 from llgbench.shown import visible
 from llgbench.variant import VARIANTS
 
-Kind = Literal["cold", "warm", "cached"]
+Kind = Literal["cold", "warm", "sibling", "cached"]
 Measure = Literal["tbm", "ttfm", "compile", "mask", "consume"]
 
-# What is summed up, in the order of the full table. Cold, warm and cached are never mixed.
+# What is summed up, in the order of the full table. The kinds of replay are never mixed.
 MEASURES: tuple[tuple[Kind, Measure], ...] = (
     ("cold", "tbm"),
     ("cold", "ttfm"),
@@ -35,6 +35,9 @@ MEASURES: tuple[tuple[Kind, Measure], ...] = (
     ("warm", "tbm"),
     ("warm", "mask"),
     ("warm", "consume"),
+    ("sibling", "tbm"),
+    ("sibling", "mask"),
+    ("sibling", "consume"),
     ("cached", "mask"),
 )
 
@@ -47,6 +50,7 @@ CASE_STATS: dict[tuple[Kind, Measure], tuple[str, ...]] = {
     ("cold", "ttfm"): ("p50",),
     ("cold", "compile"): ("p50",),
     ("warm", "tbm"): ("p50",),
+    ("sibling", "tbm"): ("p50",),
 }
 
 # Cases that are pooled with each other, by tag; the first tag that a case has decides.
@@ -237,9 +241,10 @@ def label(entry: Entry) -> str:
 def masks_right(entry: Entry) -> bool:
     """Return whether an entry was measured and no mask of it is wrong.
 
-    ``limited`` is so too: its masks are what the lexer can know.
+    ``limited`` is so too: its masks are what the lexer can know. And so is ``refused``, whose text
+    is not in the grammar.
     """
-    return label(entry) in ("right", "limited")
+    return label(entry) in SOUND
 
 
 def replays(entry: Entry, kind: Kind, measure: Measure) -> Arrays:

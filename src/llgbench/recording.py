@@ -18,8 +18,8 @@ from llgbench.records import Record
 from llgbench.replay import Rounds
 from llgbench.runner import Tally
 
-QUICK = Rounds(cold=2, warm=4, cached=1)
-FULL = Rounds(cold=5, warm=20, cached=2)
+QUICK = Rounds(cold=2, warm=4, cached=1, sibling=2)
+FULL = Rounds(cold=5, warm=20, cached=2, sibling=5)
 
 
 @dataclass(frozen=True)

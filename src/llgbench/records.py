@@ -41,6 +41,9 @@ _MAX_VALUES = 1 << 28
 
 Arrays = list[npt.NDArray[np.uint64]]
 
+# Verdicts under which every mask that was judged is right: times may be pooled and compared.
+SOUND = frozenset({"right", "limited", "refused"})
+
 
 @dataclass(frozen=True)
 class Entry:

@@ -14,7 +14,7 @@ from llgbench.decode import MODES, PARTS, UNCONSTRAINED, Summary, summarize, ver
 from llgbench.decode_recording import FOLDER
 from llgbench.errors import RecordError
 from llgbench.plots import png
-from llgbench.records import Entry, Record
+from llgbench.records import SOUND, Entry, Record
 from llgbench.shown import in_markdown, visible
 
 PICTURE = "decode.png"
@@ -72,7 +72,7 @@ def _row(entry: Entry, alone: Summary | None) -> dict[str, Any]:
         row["steps"], row["tokens"] = summary.steps, summary.tokens
         row["tokens/s"] = summary.per_second
         # A wrong mask gets no ratio, nor does a grammar that was dropped.
-        right = entry.verdict.get("label") != "wrong" and entry.facts["lost_at"] is None
+        right = entry.verdict.get("label") in SOUND and entry.facts["lost_at"] is None
         if alone is not None and alone.per_second and right and c.variant != UNCONSTRAINED:
             row["of unconstrained %"] = 100 * summary.per_second / alone.per_second
         row["step µs"] = summary.wall / 1000

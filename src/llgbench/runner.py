@@ -12,6 +12,7 @@ from llgbench.case import Case
 from llgbench.configuration import Configuration
 from llgbench.engine import Engine, TokenArray, Tokenizer
 from llgbench.errors import UnavailableError
+from llgbench.trace import trace_of
 from llgbench.variant import Variant, get, reference_of
 from llgbench.vocab import Vocab, open_vocab
 
@@ -151,7 +152,7 @@ def traces_of(subject: Case, vocab: Vocab) -> list[TokenArray]:
     Raises:
         UnavailableError: the vocab cannot spell one of them.
     """
-    return [vocab.trace(text.data) for text in subject.texts]
+    return [trace_of(text, vocab) for text in subject.texts]
 
 
 def wrong_tokens(vocab: Vocab, variant: Variant) -> int:

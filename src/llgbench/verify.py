@@ -25,6 +25,7 @@ from llgbench.errors import (
 from llgbench.inputs import gguf_faults
 from llgbench.model import Context, Model, synthesize
 from llgbench.runner import Workbench, engine_for
+from llgbench.trace import trace_of
 from llgbench.variant import DEFAULT_VARIANTS, get
 from llgbench.vocab import Vocab, vocab_path
 
@@ -168,7 +169,7 @@ def _require_spelling(subject: Case, vocab: Vocab) -> None:
     reason = UnavailableError(f"{subject.name} has no accepted text")
     for text in decode.decodable(subject):
         try:
-            vocab.trace(text.data)
+            trace_of(text, vocab)
             return
         except UnavailableError as error:
             reason = error

@@ -146,7 +146,8 @@ def _reason(error: Exception, subject: Case | None = None) -> str:
     match error:
         case GrammarError():
             where = f"{subject.path}: " if subject is not None else ""
-            return f"does not compile: {where}{one_line(error)}"
+            words = subject.explain(error) if subject is not None else error
+            return f"does not compile: {where}{one_line(words)}"
         case LlgbenchError():
             return one_line(error)
         case MemoryError():

@@ -16,6 +16,7 @@ from typing import IO, Any, TypeVar
 import msgspec
 import numpy as np
 
+from llgbench import crossing
 from llgbench.case import Case
 from llgbench.checks import Judgement
 from llgbench.configuration import Configuration
@@ -131,6 +132,8 @@ def pack(samples: Samples) -> dict[str, Column]:
     for name, value in vars(samples).items():
         if isinstance(value, int):
             arrays = [np.array([value], np.uint64)]
+        elif isinstance(value, str):
+            arrays = [np.frombuffer(value.encode(), np.uint8).astype(np.uint64)]
         elif name in _SCALARS:
             arrays = [np.array(value, np.uint64)]
         else:
@@ -147,6 +150,8 @@ def unpack(columns: Mapping[str, Column]) -> Samples:
         values = np.frombuffer(column.data, "<u8").astype(np.uint64)
         if isinstance(getattr(samples, name), int):
             setattr(samples, name, int(values[0]))
+        elif isinstance(getattr(samples, name), str):
+            setattr(samples, name, bytes(values.tolist()).decode())
         elif name in _SCALARS:
             setattr(samples, name, values.tolist())
         elif column.lengths:
@@ -160,7 +165,7 @@ _SCALARS = frozenset({"compile_ns", "first_mask_ns"})
 
 def encode(message: Any) -> bytes:
     """Return a message as it stands in a pipe or a journal."""
-    data = _ENCODER.encode(message)
+    data = crossing.encode(message)
     return LENGTH.pack(len(data)) + data
 
 
@@ -171,7 +176,11 @@ def read(stream: IO[bytes], kind: type[T]) -> T | None:
         ProcessError: it is not a message of this kind.
     """
     data = _read(stream)
-    return None if data is None else _decode(data, msgspec.msgpack.Decoder(kind, dec_hook=_hook))
+    return (
+        None
+        if data is None
+        else _decode(data, msgspec.msgpack.Decoder(kind, dec_hook=crossing.hook))
+    )
 
 
 def read_kept(stream: IO[bytes]) -> Kept | None:
@@ -207,23 +216,8 @@ def _decode(data: bytes, decoder: msgspec.msgpack.Decoder[T]) -> T:
         raise ProcessError(f"a message is damaged: {why}") from None
 
 
-def _to_builtin(value: Any) -> Any:
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, np.integer):
-        return int(value)
-    raise NotImplementedError(f"{type(value).__name__} does not go into a message")
-
-
-def _hook(kind: type, value: Any) -> Any:
-    if issubclass(kind, Path):
-        return Path(value)
-    raise NotImplementedError(f"{kind.__name__} does not come out of a message")
-
-
-_ENCODER = msgspec.msgpack.Encoder(enc_hook=_to_builtin)
-_ANSWER: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer, dec_hook=_hook)
-_KEPT: msgspec.msgpack.Decoder[Kept] = msgspec.msgpack.Decoder(Kept, dec_hook=_hook)
+_ANSWER: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer, dec_hook=crossing.hook)
+_KEPT: msgspec.msgpack.Decoder[Kept] = msgspec.msgpack.Decoder(Kept, dec_hook=crossing.hook)
 
 
 class Doing(IntEnum):

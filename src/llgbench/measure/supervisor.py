@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import select
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -272,7 +271,7 @@ class _Worker:
         path = self._folder.__enter__() / "stage"
         self._stage = Stage.create(path)
         self._child = processes.Child(
-            [sys.executable, "-m", "llgbench.measure.worker", str(os.getpid())],
+            [*processes.python("llgbench.measure.worker"), str(os.getpid())],
             env={k: v for k, v in os.environ.items() if not k.endswith("_BACKTRACE")},
             stdin=subprocess.PIPE,
         )
@@ -386,10 +385,13 @@ def _out_of_memory(stderr: str) -> bool:
 
 
 def _entry(finished: Finished, samples: Samples) -> Entry:
+    verdict = finished.verdict
+    if samples.fault:  # what the judgement did not see and the replays did
+        verdict = {**verdict, "label": "wrong", "reason": f"engine: {samples.fault}"}
     return Entry(
         finished.configuration,
         engine=finished.engine,
-        verdict=finished.verdict,
+        verdict=verdict,
         samples={
             "compile": [np.array(samples.compile_ns, np.uint64)],
             "first_mask": [np.array(samples.first_mask_ns, np.uint64)],
@@ -398,6 +400,8 @@ def _entry(finished: Finished, samples: Samples) -> Entry:
             "warm_mask": samples.warm_mask_ns,
             "warm_consume": samples.warm_consume_ns,
             "cached_mask": samples.cached_mask_ns,
+            "sibling_mask": samples.sibling_mask_ns,
+            "sibling_consume": samples.sibling_consume_ns,
             "allowed": samples.allowed,
             "mask_hash": samples.mask_hash,
         },
