@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from llgbench import git
-from llgbench.errors import InputError, ProcessError
+from llgbench.errors import InputError, UnavailableError
 
 
 def test_gits_own_words_are_on_one_line(tmp_path: Path) -> None:
@@ -18,5 +18,5 @@ def test_gits_own_words_are_on_one_line(tmp_path: Path) -> None:
 
 def test_no_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ProcessError, match="cannot start git"):
+    with pytest.raises(UnavailableError, match="git does not run"):
         git.ask(tmp_path, "--version")

@@ -45,7 +45,7 @@ def parse(spec: str) -> Revision:
 
     Raises:
         InputError: it has no revision, PATH is not a checkout, or REV is not in it.
-        ProcessError: there is no git.
+        UnavailableError: there is no git.
     """
     splits = list(_splits(spec.removeprefix(PREFIX)))
     if not splits:

@@ -53,7 +53,7 @@ def engine_path(name: str) -> None:
     from llgbench import registry
     from llgbench.engines.facts import facts
 
-    path = registry.locate(name, output.say).resolve()
+    path = Path(os.path.realpath(registry.locate(name, output.say)))
     facts(path)  # what cannot serve is not an engine
     _echo_path(path)
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from llgbench import files, paths, processes
 from llgbench.engines import store
-from llgbench.errors import EngineError, InputError, ProcessError, UnavailableError
+from llgbench.errors import EngineError, InputError, UnavailableError
 
 # All that cargo, rustc and a revision's build scripts see of the user's environment: what finds
 # the compiler and the network. No token, and no flag that would change the library: flags belong
@@ -182,12 +182,17 @@ def rustc_version() -> str:
     Raises:
         UnavailableError: it does not run.
     """
+    # Asked by nearly every command, and done in no time: without a keeper and temporary files.
     try:
-        done = processes.run(["rustc", "-vV"], env=environment())
-    except ProcessError as error:
-        raise UnavailableError(str(error)) from None
-    if not done.ok:
-        raise UnavailableError(f"rustc does not run: {done.words}")
+        done = subprocess.run(
+            ["rustc", "-vV"], env=environment(), stdin=subprocess.DEVNULL, capture_output=True,
+            check=False,
+        )  # fmt: skip
+    except OSError as error:
+        raise UnavailableError(f"rustc does not run: {error.strerror}") from None
+    if done.returncode != 0:
+        words = processes.last_words(done.stderr.decode(errors="replace"))
+        raise UnavailableError(f"rustc does not run: {words}")
     return done.stdout.decode(errors="replace")
 
 
