@@ -22,8 +22,8 @@ test-machines: install engines
 	PYTHON=$(BIN)/python tools/machines.sh
 
 lint: install
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks tools examples
+	$(BIN)/ruff format --check src tests benchmarks tools examples
 	$(BIN)/mypy
 
 report: install

@@ -213,8 +213,8 @@ def run(
 def python(module: str) -> list[str]:
     """Return the command that runs a module of this package in this interpreter.
 
-    Without -P the working directory would come first on the module path, and a user's ``json.py`` or
-    ``copy.so`` would be taken for the standard library's.
+    Without -P the working directory would come first on the module path, and a user's ``json.py``
+    or ``copy.so`` would be taken for the standard library's.
     """
     return [sys.executable, "-P", "-m", module]
 
