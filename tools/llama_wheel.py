@@ -4,9 +4,9 @@
     python tools/llama_wheel.py --key   name it for a cache: what a wheel depends on
 
 By default ggml is compiled for the processor at hand. Such a wheel dies on another one, and pip's
-own cache does not tell them apart: so the wheel lies in a folder of its own, wheels/ in the user's
-cache, which pip is given by --find-links. It prefers a wheel there to building the source. The link
-.wheels in this checkout is for asv.conf.json, which knows no user's cache.
+own cache does not tell them apart. So the wheel lies in $LLGBENCH_CACHE/wheels, which pip is given
+by --find-links: it prefers a wheel there to the source distribution and its cache of that.
+The link .wheels in this checkout is for asv.conf.json, which knows no user's cache.
 
 Runs before anything is installed: the standard library and pip alone.
 """
