@@ -297,6 +297,8 @@ def test_commits_are_in_the_order_of_their_branch(tmp_path: Path) -> None:
     assert alert.branch == "main"
     assert (alert.before, alert.after) == (commits["main"][69], commits["main"][70])
     assert alert.commits == 30  # no point of the hundred is lost
+    done = run("--results", results, "--repo", tmp_path / "repo", "--branch", "main", "--json")
+    assert json.loads(done.stdout)["new"] == [alert.to_json()]
     # A configuration beside the results names the repository too.
     conf = {"version": 1, "project": "p", "repo": "repo", "branches": ["main"]}
     (tmp_path / "asv.conf.json").write_text(json.dumps(conf))

@@ -376,6 +376,7 @@ def test_the_formats_of_maskbench_texts_are_cases_of_their_own(tmp_path: Path) -
         ('{"schema": {}, "tests": [{"data": 1, "valid": "no"}]}', r"at `\$\.tests\[0\]\.valid`"),
         ('{"schema": {}, "tests": [{"data": "\\ud800", "valid": true}]}', "test 0 is not UTF-8"),
         ('{"schema": {"const": "\\ud800"}, "tests": []}', "schema is not UTF-8"),
+        ('{"\\ud800": 1, "schema": {}}', "surrogates not allowed"),
         ('{"schema": {"const": NaN}}', "NaN is not JSON"),
         ('{"schema": {}, "tests": [{"data": -Infinity, "valid": true}]}', "-Infinity is not JSON"),
         ('{"schema": {}, "tests": [{"data": 1e999, "valid": true}]}', "test 0: Out of range"),

@@ -60,6 +60,14 @@ def test_a_checkout_that_has_the_branch_from_its_remote(
     assert found.branch(made["feature"][-1]) == "origin/feature"
 
 
+def test_the_branch_it_is_on_is_followed_where_none_is_named(
+    commits: tuple[Path, dict[str, list[str]]],
+) -> None:
+    folder, _ = commits
+    assert history.named(folder) == Repository(folder, ("main",))
+    assert history.named(folder, ["feature"]) == Repository(folder, ("feature",))
+
+
 def test_what_is_no_repository_or_branch_is_one_line(
     commits: tuple[Path, dict[str, list[str]]], tmp_path: Path
 ) -> None:
@@ -85,6 +93,8 @@ def test_the_configuration_beside_the_results_names_the_repository(
     path.write_text("// as ASV takes it\n" + json.dumps(conf))
     for place in (tmp_path / "results", results):
         assert history.beside(place) == Repository(folder, ("main", "feature"))
+    path.write_text(json.dumps({**conf, "branches": [None]}))
+    assert history.beside(results) == Repository(folder, ("main",))
     path.write_text(json.dumps({**conf, "repo": "https://example.org/p"}))
     assert history.beside(results) is None
     for text in ("{", "[]", '{"version": 1}', '{"version": 1, "repo": 1, "branches": 2}'):

@@ -108,6 +108,10 @@ def test_counts_that_repeat_themselves_still_have_a_spread() -> None:
     assert len(levels.find([0.0] * 20 + [0.02] * 20, NONE * 40)) == 2
 
 
+def test_a_value_of_unbounded_error_says_nothing() -> None:
+    assert len(levels.find([0.0, 0.0, 5.0], [0.01, 0.01, math.inf])) == 1
+
+
 def test_runs_are_of_equal_values() -> None:
     assert bounds(levels.runs([0.0, 0.0, 3.0, 0.0])) == [(0, 1), (2, 2), (3, 3)]
     assert levels.runs([]) == []

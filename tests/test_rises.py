@@ -75,6 +75,13 @@ def test_a_creep_is_accepted_as_one() -> None:
     assert (rise.decision, rise.before, rise.after, rise.new) == (0, 9, 30, 0.09)
 
 
+def test_a_creep_above_what_was_accepted_is_found() -> None:
+    """What lies a little above the accepted level does not become accepted by that."""
+    first, second = rises.find(steps(0.0, 0.104, 0.14, 0.16), RULE, *accepting(9, 10, 0.1))
+    assert (first.decision, second.decision) == (0, None)
+    assert (second.since, second.old) == (30, 0.1)
+
+
 def test_both_end_where_the_old_level_is_back() -> None:
     found = rises.find(steps(0.0, 0.1, 0.2, 0.0, 0.1), RULE, *accepting(9, 10, 0.1))
     assert [(rise.decision, rise.until) for rise in found] == [(0, 30), (None, 30), (None, None)]

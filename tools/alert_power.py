@@ -1,8 +1,9 @@
 """How often alerts are wrong, and what they find, on made-up histories of 100 commits.
 
-    python tools/alert_power.py --series 1000            the tables of docs/ci.md
-    python tools/alert_power.py --split ruptures         the same by another way to find levels
-                                                         (needs ruptures; otava: apache-otava)
+    python tools/alert_power.py chance --series 400      false alarms and power
+    python tools/alert_power.py shapes --series 20       a creep, a mended step, a loaded night
+    ... --split ruptures                                 by another way to find levels; needs the
+                                                         packages ruptures, apache-otava
 
 A false alarm is a history without a change that has an open alert on any of its nights: alerts
 are looked for after every commit, as a nightly job does. Power is the share of histories whose step
@@ -30,6 +31,7 @@ Floats = npt.NDArray[np.float64]
 Find = Callable[[Floats, Sequence[float | None]], list[Level]]
 
 COMMITS = 100
+THRESHOLD = 0.05
 STEP_AT = 60
 STEPS = (0.02, 0.03, 0.05, 0.10)
 AFTER = (1, 2, 5, 20)
@@ -135,17 +137,60 @@ def detected(split: str, noise: Noise, threshold: float, step: float, seed: int)
     ]
 
 
+CREEP = np.log([1.0] * 40 + [1.01**n for n in range(1, 11)] + [1.01**10] * 50)
+MENDED = np.log([1.0] * 40 + [1.1] * 20 + [1.0] * 40)
+NEWEST = np.log([1.0] * 98 + [1.12] * 2)
+
+
+def shapes(split: str, seed: int) -> dict[str, bool]:
+    """Return what one history of each shape is told to be: True where that is right."""
+    random = np.random.default_rng([seed, 2])
+
+    def told(values: Floats, sd: float, commits: int = COMMITS) -> list[rises.Rise]:
+        noisy = (values + random.normal(0, sd, COMMITS))[:commits]
+        return rises.find(FIND[split](noisy, [sd] * commits), rises.Rule(math.log1p(THRESHOLD)))
+
+    def lasts(found: list[rises.Rise], first: range, last: range) -> bool:
+        if len(found) != 1 or found[0].until is not None:
+            return False
+        return found[0].before in first and found[0].after in last
+
+    found = {}
+    for sd in (0.01, 0.03):
+        found[f"creep, {sd:.0%}"] = lasts(told(CREEP, sd), range(33, 47), range(43, 58))
+        mended = told(MENDED, sd)
+        found[f"mended, {sd:.0%}"] = len(mended) == 1 and mended[0].until is not None
+    found["+12% in the newest commit, 1%"] = lasts(
+        told(NEWEST, 0.01, 99), range(97, 98), range(98, 99)
+    )
+    found["+12% in two commits, 1%"] = lasts(told(NEWEST, 0.01), range(97, 98), range(98, 99))
+    loaded = random.normal(0, 0.01, COMMITS) + np.where(random.random(COMMITS) < 0.03, 0.2, 0)
+    found["no change, 1%, 3 of 100 nights 22% slower"] = not any(
+        is_open(FIND[split], loaded[:night], [None] * night, THRESHOLD)
+        for night in range(10, COMMITS + 1, 2)
+    )
+    return found
+
+
 def main() -> None:
-    """Print both tables as Markdown."""
+    """Print the tables as Markdown."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
+    parser.add_argument("what", choices=["chance", "shapes"])
     parser.add_argument("--series", type=int, default=1000, help="histories of each kind")
-    parser.add_argument("--threshold", type=float, default=0.05)
+    parser.add_argument("--threshold", type=float, default=THRESHOLD)
     parser.add_argument("--split", choices=list(FIND), default="own")
     given = parser.parse_args()
     seeds = range(given.series)
     with ProcessPoolExecutor(os.cpu_count()) as pool:
+        if given.what == "shapes":
+            every = list(pool.map(partial(shapes, given.split), seeds))
+            print("| history; noise of a value | as it should be |\n| --- | ---: |")
+            for name in every[0]:
+                right = sum(found[name] for found in every)
+                print(f"| {name} | {right} of {given.series} |")
+            return
         print(f"| noise of a commit's value | histories with a false alarm in {COMMITS} nights |")
         print("| --- | ---: |")
         for noise in NOISE:

@@ -4,8 +4,8 @@
     python tools/llama_wheel.py --key   name it for a cache: what a wheel depends on
 
 By default ggml is compiled for the processor at hand. Such a wheel dies on another one, and pip's
-own cache does not tell them apart: so the wheel lies in a folder of its own, $LLGBENCH_CACHE/wheels,
-which pip is given by --find-links. It prefers a wheel there to building the source distribution.
+own cache does not tell them apart: so the wheel lies in a folder of its own,
+$LLGBENCH_CACHE/wheels, which pip is given by --find-links. It prefers a wheel there to building the source distribution.
 The link .wheels in this checkout is for asv.conf.json, which knows no user's cache.
 
 Runs before anything is installed: the standard library and pip alone.
@@ -58,7 +58,7 @@ def build(folder: Path, wanted: str) -> Path:
         found = kept(folder, wanted)
         if found is not None:
             return found
-        print(f"building {wanted} for any processor: about 9 minutes on two cores, once", flush=True)
+        print(f"building {wanted} for any processor: 9 minutes on two cores, once", flush=True)
         with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as place:
             command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
             command += ["--no-cache-dir", "--no-binary", PACKAGE, "--wheel-dir", place, wanted]

@@ -159,7 +159,8 @@ class AsvValue:
 def folder_of(results: Path) -> Path:
     """Return where ASV's files lie: in ``results/asv`` of a checkout, else in the folder itself."""
     inner = results / FOLDER
-    return inner if inner.is_dir() else results
+    # A machine may be called so, too.
+    return inner if inner.is_dir() and not (inner / "machine.json").exists() else results
 
 
 def read(results: Path) -> list[Results]:

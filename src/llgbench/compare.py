@@ -168,7 +168,7 @@ def plan_of(
         given if "/" in given else c.name for given, c in zip(chosen, loaded, strict=True)
     )
     for name in vocabs or ("llama-bpe",):
-        vocab.open_vocab(name).close()
+        vocab.rehearse(name)
     return Plan(
         vocabs=tuple(dict.fromkeys(vocabs)) or ("llama-bpe",),
         cases=names,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from llgbench import callgrind, provenance, registry, replay, vocab
+from llgbench.engines.facts import facts
 from llgbench.errors import LlgbenchError
 
 Status = Literal["ok", "skip", "warn"]
@@ -52,9 +53,9 @@ def _engines() -> Iterator[Finding]:
             yield Finding(what, "skip", f"{entry.spec}, not here", f"run: {entry.remedy}")
             continue
         try:
-            engine = registry.get(entry.name)
-            ability = engine.fallback_option or "no fallback"
-            yield Finding(what, "ok", f"{engine.release}, {ability}, sha256 {engine.sha256[:12]}")
+            about = facts(registry.locate(entry.name))
+            ability = about.fallback_option or "no fallback"
+            yield Finding(what, "ok", f"{about.release}, {ability}, sha256 {about.sha256[:12]}")
         except LlgbenchError as error:
             yield Finding(what, "skip", str(error), f"run: {entry.remedy}")
 

@@ -73,7 +73,7 @@ def values(entries: Sequence[Entry]) -> Values:
     found: Values = {}
     for entry in entries:
         name = str(entry.configuration)
-        found[name] = entry.unavailable or _of_entry(entry)
+        found[name] = entry.unavailable or _not_judged(entry) or _of_entry(entry)
     for text in pooled_configurations():
         wanted = Configuration.parse(text)
         members = [
@@ -85,6 +85,12 @@ def values(entries: Sequence[Entry]) -> Values:
         ]
         found[text] = _pooled(members)
     return found
+
+
+def _not_judged(entry: Entry) -> str:
+    """Return why an entry has no verdict on any mask, empty where it has one."""
+    label, reason = entry.verdict["label"], entry.verdict["reason"]
+    return f"{label}: {reason}" if label == "not judged" else ""
 
 
 def require(found: Values, name: str) -> dict[str, Value]:

@@ -62,6 +62,15 @@ def beside(results: Path) -> Repository | None:
     return None
 
 
+def named(path: Path, branches: Sequence[str] = ()) -> Repository:
+    """Return a repository with its branches, the one it is on where none are named.
+
+    Raises:
+        InputError: it is not a repository.
+    """
+    return Repository(path, tuple(branches) or (_current(path),))
+
+
 def read(repository: Repository) -> History:
     """Return the history of a repository.
 
@@ -108,6 +117,11 @@ def _revision(path: Path, branch: str) -> str:
     raise InputError(f"{path} has no branch {branch!r}; --branch names another")
 
 
+def _current(path: Path) -> str:
+    """Return the branch a repository is on; ``HEAD`` where it is on none."""
+    return _git(path, "rev-parse", "--abbrev-ref", "HEAD")[0]
+
+
 def _git(path: Path, *arguments: str, needed: bool = True) -> list[str]:
     """Return the lines that git prints; none where it fails and that is not an error."""
     try:
@@ -132,12 +146,12 @@ def _configured(path: Path) -> Repository | None:
     try:
         found = Config.load(str(path))
         branches: Sequence[str | None] = found.branches
-        named = tuple(str(branch or "HEAD") for branch in branches)
+        names = [str(branch) for branch in branches if branch is not None]
         repository = path.parent / str(found.repo)
     except (UserError, OSError, ValueError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: {files.one_line(error)}") from None
     # ASV has a copy of what it fetched over the network.
     for place in (repository, path.parent / str(found.project)):
         if place.is_dir() and _git(place, "rev-parse", "--git-dir", needed=False):
-            return Repository(place, named)
+            return named(place, names)
     return None

@@ -108,7 +108,10 @@ def spread_of(costs: Floats, errors: Sequence[float] | None) -> Floats:
         common = max(common, LEAST_SPREAD)
     else:
         common = BUILD_SPREAD if errors is not None else UNKNOWN_SPREAD
-    return np.maximum(common, np.full(len(costs), common) if errors is None else errors)
+    if errors is None:
+        return np.full(len(costs), common)
+    # A value of which nothing is known still has a weight.
+    return np.clip(errors, common, 1e3)
 
 
 def _outliers(costs: Floats, spread: Floats, *, ends: bool) -> npt.NDArray[np.bool_]:

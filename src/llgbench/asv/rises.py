@@ -130,7 +130,8 @@ def find(
             rise.levels.append(level)
             rise.decision = accepted(rise.shown(rule))
             if rise.decision is not None:
-                height = max(level.value, limit(rise.decision))
+                # What was accepted, and not what came on top of it since.
+                height = limit(rise.decision)
                 grounds.append(_Ground(replace(level, value=height), level.last, rise))
                 rise = None
         else:

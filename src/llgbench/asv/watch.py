@@ -82,10 +82,10 @@ class Watch:
 
     def _better(self, points: Sequence[Point], found: Sequence[Level]) -> Iterator[Alert]:
         """Yield the facts that became better than they had ever been."""
-        best = found[:1]
+        best = math.inf
         for before, level in itertools.pairwise(found):
-            if level.value < best[0].value:
-                best = [level]
+            best = min(best, before.value)
+            if level.value < best:
                 rise = rises.Rise(
                     before.last, level.first, level.first, None, before.value, level.value, None
                 )

@@ -69,14 +69,14 @@ def alerts_command(
     """  # fmt: skip
     from llgbench import alerts, paths
     from llgbench.asv import decisions as kept
-    from llgbench.asv.history import Repository
+    from llgbench.asv import history
 
     folder = results or paths.root() / "results"
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder of results; run: asv run")
     if branches and repo is None:
         raise InputError("--branch needs --repo, the repository that has the branch")
-    repository = None if repo is None else Repository(repo, branches or ("HEAD",))
+    repository = None if repo is None else history.named(repo, branches)
     file = decisions or folder / alerts.ACCEPTED
 
     def find() -> alerts.Found:
