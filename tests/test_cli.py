@@ -190,7 +190,8 @@ def test_a_file_whose_name_is_no_text_is_refused_by_name(tmp_path: Path) -> None
     (tmp_path / name).symlink_to(vocab.catalogue()["llama-spm"].path)
     for command in (["decode", "--model", name], ["run", "--vocab", name, "--case", "listed"]):
         line = refused(*command, "--results", "out", cwd=tmp_path)
-        assert "caf\\udce9.gguf' is not UTF-8" in line
+        assert "caf\\udce9.gguf" in line
+        assert "not UTF-8" in line
     assert not (tmp_path / "out").exists()
 
 

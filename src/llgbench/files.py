@@ -175,18 +175,19 @@ def folder(
     """
     made = [path]
     try:
-        made += [p for p in path.parents if not p.exists()]
-        if not numbered:
-            made = made[0 if not path.exists() else 1 :]
-            path.mkdir(parents=True, exist_ok=True)
-        else:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path = made[0] = _make_numbered(path)
-        if not os.access(path, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        try:
+            made += [p for p in path.parents if not p.exists()]
+            if numbered:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path = made[0] = _make_numbered(path)
+            else:
+                made = made[1 if path.exists() else 0 :]
+                path.mkdir(parents=True, exist_ok=True)
+            if not os.access(path, os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        except OSError as why:
+            raise error(f"cannot write {path}: {why.strerror}") from None
         yield path
-    except OSError as why:
-        raise error(f"cannot write {path}: {why.strerror}") from None
     finally:
         for one in made:
             with suppress(OSError):  # something is in it
