@@ -78,7 +78,15 @@ suite.give(
         for name in ("tbm", "cold_mask", "cold_consume")
         for label in suite.PERCENTILES
     ]
-    + ["warm_mask_p50", "warm_mask_p99", "cached_mask_p50", "compile", "first_mask", "ttfm"],
+    + [
+        "warm_mask_p50",
+        "warm_mask_p99",
+        "sibling_mask_p50",
+        "cached_mask_p50",
+        "compile",
+        "first_mask",
+        "ttfm",
+    ],
 )
 suite.give(Cases, ["cold_mask_p50", "cold_mask_max", "cold_consume_p50", "ttfm"])
 suite.give(Checkpoints, ["cold_mask_p90", "cold_mask_p99", "warm_mask_max"])

@@ -5,7 +5,7 @@
 
 The Python wheels of llama-cpp-python come without llama.cpp's llguidance sampler. This one is a
 native ``llama_sampler`` as well, so it goes into any chain: here in front of the chain that
-``Llama`` makes for itself, so that temperature, top-k and the rest work as ever.
+``Llama`` makes for itself, so that temperature, top-k, logits_processor and the rest work as ever.
 """
 
 import json
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from llama_cpp import Llama, llama_cpp
+from llama_cpp import Llama
 from llama_cpp._internals import LlamaSampler
 
 from llgbench import bridge, model, registry, variant
@@ -43,13 +43,9 @@ class GrammarLlama(Llama):
 
     def _init_sampler(self, *arguments: Any, **options: Any) -> LlamaSampler:
         usual = super()._init_sampler(*arguments, **options)
-        constrained = LlamaSampler()
         self.grammar = GrammarSampler(*self.tokenizer_and_grammar)
-        self.grammar.add_to(constrained.sampler)  # the chain frees it
-        while llama_cpp.llama_sampler_chain_n(usual.sampler):
-            moved = llama_cpp.llama_sampler_chain_remove(usual.sampler, 0)
-            llama_cpp.llama_sampler_chain_add(constrained.sampler, moved)
-        return constrained
+        self.grammar.put_before(usual)  # which frees it
+        return usual
 
 
 def main() -> None:

@@ -62,12 +62,12 @@ def _surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("LLGBENCH_ROOT", str(ROOT))
         built = [path.parent for f in engine_build.FLAVOURS if (path := engine_build.cached(f))]
         # Cargo's half-way results, kept between sessions: one build in ten seconds, not sixty.
-        target = paths.cache() / "git" / "target-of-tests"
+        target = paths.cache() / "cargo" / "target-of-tests"
         folder = tmp_path_factory.mktemp("cache")
-        (folder / "git").mkdir()
+        (folder / "cargo").mkdir()
         with suppress(OSError):  # a cache that cannot be written: then the longer build
             target.mkdir(parents=True, exist_ok=True)
-            (folder / "git" / "target").symlink_to(target)
+            (folder / "cargo" / "target").symlink_to(target)
         (folder / "engines").mkdir()
         for path in built:
             (folder / "engines" / path.name).symlink_to(path)
@@ -110,7 +110,7 @@ def every_vocab(request: pytest.FixtureRequest, _vocabs_here: None) -> Iterator[
 
 @pytest.fixture(scope="session", params=["1.7.6", "1.9.0"])
 def release(request: pytest.FixtureRequest, _surroundings: None) -> Engine:
-    """Other releases of llguidance; pip brings each once a session."""
+    """Other releases of llguidance; each is brought once a session."""
     try:
         return registry.get(f"pypi:{request.param}")
     except LlgbenchError as error:

@@ -42,6 +42,7 @@ def entry(
     mask: Sequence[Ns] = ((1000,) * 20,),
     consume: Sequence[Ns] | None = None,
     warm_mask: Sequence[Ns] = (),
+    sibling_mask: Sequence[Ns] = (),
     compile_ns: Sequence[int] | None = None,
     label: str = "right",
     reason: str = "",
@@ -64,6 +65,8 @@ def entry(
             "cold_consume": arrays(*consume),
             "warm_mask": arrays(*warm_mask),
             "warm_consume": arrays(*([0] * len(replay) for replay in warm_mask)),
+            "sibling_mask": arrays(*sibling_mask),
+            "sibling_consume": arrays(*([0] * len(replay) for replay in sibling_mask)),
             "cached_mask": [],
         },
         facts={

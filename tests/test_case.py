@@ -1,15 +1,20 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from llgbench import case
-from llgbench.case import Case, Outcome, Text
-from llgbench.engine import Engine
-from llgbench.errors import CaseError, UnknownNameError
+from llgbench.case import REJECTED, Case, Outcome, Text
+from llgbench.engine import Engine, Tokenizer
+from llgbench.errors import CaseError, GrammarError, LlgbenchError, UnknownNameError
 
 NAMES = case.names(ROOT)
 
@@ -175,23 +180,26 @@ TEXT = 'reason = ""\n[[texts]]\n'
 BAD = {
     "no toml": ("reason = ", "Invalid value"),
     "no utf-8": (None, "not UTF-8 at byte 12"),
-    "unknown key": ('reson = "x"', "unknown key 'reson'"),
-    "reason is no string": ("reason = 5", "reason is a string"),
-    "tags is a string": ('tags = "quick"', "tags is a list of strings"),
-    "tags of numbers": ("tags = [1]", "tags is a list of strings"),
-    "options is a list": ("options = [1]", "options is a table"),
-    "options is a string": ('options = "no_forcing"', "options is a table"),
-    "texts is a number": ("texts = 5", "texts is a list"),
-    "texts of strings": ('texts = ["a"]', "text 0 is a table"),
-    "texts is a table": ('[texts]\ntext = "a"', "texts is a list"),
-    "unknown text key": (TEXT + 'text = "a"\nstok = "accept"', "text 0: unknown key 'stok'"),
+    "unknown key": ('reson = "x"', "unknown field `reson`"),
+    "reason is no string": ("reason = 5", r"Expected `str`, got `int` - at `\$\.reason`"),
+    "tags is a string": ('tags = "quick"', r"Expected `array`, got `str` - at `\$\.tags`"),
+    "tags of numbers": ("tags = [1]", r"at `\$\.tags\[0\]`"),
+    "options is a list": ("options = [1]", r"at `\$\.options`"),
+    "options is a string": ('options = "no_forcing"', r"at `\$\.options`"),
+    "texts is a number": ("texts = 5", r"at `\$\.texts`"),
+    "texts of strings": ('texts = ["a"]', r"at `\$\.texts\[0\]`"),
+    "texts is a table": ('[texts]\ntext = "a"', r"at `\$\.texts`"),
+    "unknown text key": (
+        TEXT + 'text = "a"\nstok = "accept"',
+        r"unknown field `stok` - at `\$\.texts\[0\]`",
+    ),
     "no text": (TEXT + 'name = "a"', "text 0: needs one of file, text and pieces"),
     "two texts in one": (TEXT + 'text = "a"\nfile = "short.txt"', "needs one of"),
-    "text is a number": (TEXT + "text = 5", "a file and a text are strings"),
+    "text is a number": (TEXT + "text = 5", r"at `\$\.texts\[0\]\.text`"),
     "pieces without parameter": (TEXT + 'name = "a"\npieces = ["a"]', "need a parameter"),
-    "name is a number": (TEXT + 'text = "a"\nname = 5', "needs a name"),
+    "name is a number": (TEXT + 'text = "a"\nname = 5', r"at `\$\.texts\[0\]\.name`"),
     "no such file": (TEXT + 'file = "nope.txt"', "nope.txt: No such file"),
-    "a folder": (TEXT + 'file = "."\nname = "a"', "Is a directory"),
+    "a folder": (TEXT + 'file = "."\nname = "a"', "not a regular file"),
     "NUL in a name": (TEXT + 'file = "a\\u0000b"', "null byte"),
     "text not utf-8": (TEXT + 'file = "latin.txt"', "latin.txt: not UTF-8 at byte 3"),
     "two of a name": (
@@ -199,23 +207,23 @@ BAD = {
         "text 1: a second text is named 'short'",
     ),
     "bad outcome": (TEXT + 'text = "a"\nstock = "accepted"', "an outcome is 'accept'"),
-    "outcome is a number": (TEXT + 'text = "a"\nstock = 1', "an outcome is"),
+    "outcome is a number": (TEXT + 'text = "a"\nstock = 1', r"at `\$\.texts\[0\]\.stock`"),
     "outcome beyond the text": (TEXT + 'text = "a"\nstock = { reject_at = 2 }', "within the text"),
-    "negative outcome": (TEXT + 'text = "a"\nfallback = { reject_at = -1 }', "an outcome is"),
-    "true as an offset": (TEXT + 'text = "a"\nstock = { reject_at = true }', "an outcome is"),
+    "negative outcome": (TEXT + 'text = "a"\nfallback = { reject_at = -1 }', "int` >= 0"),
+    "true as an offset": (TEXT + 'text = "a"\nstock = { reject_at = true }', "got `bool`"),
     "outcome with more": (
         TEXT + 'text = "a"\nstock = { reject_at = 0, why = "x" }',
-        "an outcome is",
+        "unknown field `why`",
     ),
     "family outcome, no family": (
         TEXT + 'text = "a"\nstock = { reject_at_value_plus = 0 }',
         "an outcome is",
     ),
-    "parameter is a string": ('parameter = "n"', "parameter needs a name and a list"),
-    "no values": ('parameter = { name = "n", values = [] }', "parameter needs"),
-    "values of strings": ('parameter = { name = "n", values = ["1"] }', "parameter needs"),
-    "values of booleans": ('parameter = { name = "n", values = [true] }', "parameter needs"),
-    "negative values": ('parameter = { name = "n", values = [-1] }', "parameter needs"),
+    "parameter is a string": ('parameter = "n"', r"at `\$\.parameter`"),
+    "no values": ('parameter = { name = "n", values = [] }', "length >= 1"),
+    "values of strings": ('parameter = { name = "n", values = ["1"] }', "got `str`"),
+    "values of booleans": ('parameter = { name = "n", values = [true] }', "got `bool`"),
+    "negative values": ('parameter = { name = "n", values = [-1] }', "int` >= 0"),
 }
 
 
@@ -236,9 +244,13 @@ BAD_FAMILY = {
     "outcome beyond": ("reject_at_value_plus = 1", "reject_at_value_plus = 9", "an outcome is"),
     "outcome before": ("reject_at_value_plus = 1", "reject_at_value_plus = -9", "an outcome is"),
     "no name": ('name = "all"\n', "", "text 0: needs a name"),
-    "a piece is a number": ('"a", {', "5, {", "a piece is a string"),
-    "times of another name": ('times = "n"', 'times = "m"', "a piece is a string"),
-    "a piece with more": ('times = "n"', 'times = "n", x = 1', "a piece is a string"),
+    "a piece is a number": ('"a", {', "5, {", r"at `\$\.texts\[0\]\.pieces\[0\]`"),
+    "times of another name": (
+        'times = "n"',
+        'times = "m"',
+        "times is a number or the parameter 'n', not 'm'",
+    ),
+    "a piece with more": ('times = "n"', 'times = "n", x = 1', "unknown field `x`"),
 }
 
 
@@ -257,7 +269,7 @@ def test_a_malformed_family(tmp_path: Path, what: str) -> None:
         (None, None, "needs one of schema.json and grammar.lark"),
         (b'start: "caf\xe9"', None, "grammar.lark: not UTF-8 at byte 11"),
         (None, "{broken", "schema.json: Expecting property name"),
-        (None, "[" * 100_000, "schema.json: .*(recursion|overflow)"),
+        (None, "[" * 100_000, "schema.json: nested too deeply"),
     ],
 )
 def test_a_grammar_file_that_is_wrong(
@@ -300,7 +312,7 @@ def test_a_maskbench_folder(maskbench: Path) -> None:
         assert len(loaded.texts) == len(content["tests"])
         for text, test in zip(loaded.texts, content["tests"], strict=True):
             assert json.loads(text.data) == test["data"]
-            assert text.stock == text.fallback == (Outcome() if test["valid"] else None)
+            assert text.stock == text.fallback == (Outcome() if test["valid"] else REJECTED)
 
 
 def test_maskbench_texts_are_accepted_as_they_should(maskbench: Path, wheel: Engine) -> None:
@@ -313,7 +325,8 @@ def test_maskbench_texts_are_accepted_as_they_should(maskbench: Path, wheel: Eng
         try:
             for text in loaded.texts:
                 found = outcome(wheel, loaded, text, REFERENCE)
-                assert found.accepted == (text.stock is not None), (loaded.name, text.name)
+                assert text.stock is not None
+                assert text.stock.met_by(found), (loaded.name, text.name)
                 judged += 1
         except GrammarError:
             continue  # a schema that llguidance does not take
@@ -326,33 +339,57 @@ def one(tmp_path: Path, content: object) -> Case:
     return only
 
 
-def test_a_maskbench_file_is_written_as_the_harness_does(tmp_path: Path) -> None:
-    data = {"a": [1, "é"]}
-    loaded = one(tmp_path, {"schema": True, "tests": [{"data": data, "valid": True}]})
+def test_a_maskbench_file_is_written_as_its_runner_does(tmp_path: Path) -> None:
+    data = {"a": [1, "é"], "b": 10**30}
+    content = {"schema": True, "tests": [{"data": data, "valid": True}]}
+    loaded = one(tmp_path, content)
     assert loaded.source == "true"
-    assert loaded.texts[0].data == '{\n  "a": [\n    1,\n    "é"\n  ]\n}'.encode()
+    written = json.dumps(data, indent=None, ensure_ascii=False)
+    assert loaded.texts[0].data.decode() == written
+    assert written.startswith('{"a": [1, "é"], "b": 1000')
     assert loaded.texts[0].name == "valid-0"
     assert one(tmp_path, {"schema": {}}).texts == ()
+
+
+def test_the_formats_of_maskbench_texts_are_cases_of_their_own(tmp_path: Path) -> None:
+    content = {"schema": True, "tests": [{"data": {"a": [1]}, "valid": True}]}
+    (tmp_path / "a.json").write_text(json.dumps(content))
+    loaded = [case.load_maskbench(tmp_path, text_format)[0] for text_format in case.TEXT_FORMATS]
+    assert [c.name for c in loaded] == ["a", "a+compact", "a+indent2"]
+    assert len({c.digest for c in loaded}) == 3
+    assert [c.texts[0].data for c in loaded] == [
+        b'{"a": [1]}',
+        b'{"a":[1]}',
+        b'{\n  "a": [\n    1\n  ]\n}',
+    ]
 
 
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        ([], "no MaskBench file"),
-        ({"tests": []}, "it has no 'schema'"),
-        ({"schema": {}, "tests": 5}, "'tests' is no list"),
-        ({"schema": {}, "tests": {"a": 1}}, "'tests' is no list"),
-        ({"schema": {}, "tests": [5]}, "test 0 has no 'data' or no 'valid'"),
-        ({"schema": {}, "tests": [{"data": 1}]}, "test 0 has no 'data' or no 'valid'"),
-        ({"schema": {}, "tests": [{"data": 1, "valid": "no"}]}, "'valid' is true or false"),
-        ({"schema": {}, "tests": [{"data": "\ud800", "valid": True}]}, "test 0 is not UTF-8"),
-        ({"schema": {"const": "\ud800"}, "tests": []}, "schema is not UTF-8"),
+        ("[]", "Expected `object`"),
+        ('{"tests": []}', "missing required field `schema`"),
+        ('{"schema": {}, "tests": 5}', r"Expected `array`, got `int` - at `\$\.tests`"),
+        ('{"schema": {}, "tests": {"a": 1}}', r"at `\$\.tests`"),
+        ('{"schema": {}, "tests": [5]}', r"at `\$\.tests\[0\]`"),
+        ('{"schema": {}, "tests": [{"data": 1}]}', "missing required field `valid`"),
+        ('{"schema": {}, "tests": [{"data": 1, "valid": "no"}]}', r"at `\$\.tests\[0\]\.valid`"),
+        ('{"schema": {}, "tests": [{"data": "\\ud800", "valid": true}]}', "test 0 is not UTF-8"),
+        ('{"schema": {"const": "\\ud800"}, "tests": []}', "schema is not UTF-8"),
+        ('{"\\ud800": 1, "schema": {}}', "surrogates not allowed"),
+        ('{"schema": {"const": NaN}}', "NaN is not JSON"),
+        ('{"schema": {}, "tests": [{"data": -Infinity, "valid": true}]}', "-Infinity is not JSON"),
+        ('{"schema": {}, "tests": [{"data": 1e999, "valid": true}]}', "test 0: Out of range"),
+        ('{"schema": ' + "[" * 100_000, "nested too deeply"),
+        ('{"schema": 1' + "0" * 5000 + "}", "4300 digits"),
     ],
 )
-def test_a_malformed_maskbench_file(tmp_path: Path, content: object, why: str) -> None:
+def test_a_malformed_maskbench_file(tmp_path: Path, content: str, why: str) -> None:
+    (tmp_path / "a.json").write_text(content)
     with pytest.raises(CaseError, match=why) as caught:
-        one(tmp_path, content)
+        case.load_maskbench(tmp_path)
     assert str(tmp_path / "a.json") in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_no_maskbench_files(tmp_path: Path) -> None:
@@ -365,3 +402,305 @@ def test_no_maskbench_files(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(b"\xff")
     with pytest.raises(CaseError, match="not UTF-8 at byte 0"):
         case.load_maskbench(tmp_path)
+
+
+# ---- options of a grammar's own, and its line numbers ----
+
+
+def test_a_grammars_own_options_are_merged(tmp_path: Path) -> None:
+    lark = '// mine\n%llguidance {"no_forcing": false, "x":\n 1} // so\nstart: "ab"'
+    loaded = case.load("x", write(tmp_path, GOOD, lark))
+    assert loaded.options == {"no_forcing": True, "x": 1}  # case.toml is the nearer
+    whole = loaded.lark({"y": 2}).split("\n")
+    assert whole[0] == "// mine"
+    assert json.loads(whole[1].removeprefix("%llguidance ")) == {"no_forcing": True, "x": 1, "y": 2}
+    assert whole[2:] == [" // so", 'start: "ab"']  # every line keeps its number
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("%llguidance", "line 1: %llguidance needs a JSON object"),
+        ("%llguidance [1]", "line 1: %llguidance needs a JSON object"),
+        ('%llguidance {"a": NaN}', "line 1: .*NaN is not JSON"),
+        ("%llguidance " + "[" * 100_000, "line 1: %llguidance needs a JSON object"),
+        ("%llguidance {}\n%llguidance {}", "line 2: a second %llguidance line"),
+        ('%llguidance {"greedy_lexeme_fallback": true}', "leave the option greedy_lexeme_fallback"),
+        ('%llguidance {"lexer_backtracking": true}', "a variant turns it on"),
+    ],
+)
+def test_options_that_cannot_be(tmp_path: Path, line: str, why: str) -> None:
+    path = tmp_path / "g.lark"
+    path.write_text(f'{line}\nstart: "a"')
+    with pytest.raises(CaseError, match=why) as caught:
+        case.from_files(path, [])
+    assert "\n" not in str(caught.value)
+
+
+OPTIONS = {
+    "a date": ("x = 2020-01-01", "date is not JSON"),
+    "a time within": ("x = [{y = 07:32:00}]", "time is not JSON"),
+    "no number": ("x = nan", "JSON"),
+    "endless": ("x = -inf", "JSON"),
+    "5,000 digits": ("x = 1" + "0" * 5000, "4300 digits"),
+    "a variant's": ("greedy_lexeme_fallback = true", "a variant turns it on"),
+}
+
+
+@pytest.mark.parametrize("what", OPTIONS)
+def test_options_that_are_no_json(tmp_path: Path, what: str) -> None:
+    line, why = OPTIONS[what]
+    with pytest.raises(CaseError, match=why) as caught:
+        case.load("x", write(tmp_path, f"[options]\n{line}"))
+    assert "case.toml" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+WRONG_IN_LINE = {
+    "start: a\nb: ]\n": 2,
+    "start: nowhere\n": 1,
+    'start: a\na: "x"\n\na: /(/\n': 4,
+    '%llguidance {}\nstart: a\na: "x\n': 3,
+    '// mine\n%llguidance {"no_forcing":\n true}\nstart: nowhere\n': 4,
+}
+
+
+@pytest.mark.parametrize("grammar", WRONG_IN_LINE)
+def test_messages_have_the_lines_of_the_file(
+    tmp_path: Path, byte_tokenizer: Tokenizer, grammar: str
+) -> None:
+    path = tmp_path / "g.lark"
+    path.write_text(grammar)
+    loaded = case.from_files(path, [])
+    number = WRONG_IN_LINE[grammar]
+    with pytest.raises(GrammarError) as caught:
+        byte_tokenizer.matcher(loaded.lark({"x": 1}))
+    words = loaded.explain(caught.value)
+    assert re.match(rf"(at )?{number}\(", words)
+    quoted = re.findall(r"^ +(\d+) \| (.*)$", words, re.MULTILINE)
+    lines = grammar.split("\n")
+    assert (str(number), lines[number - 1]) in quoted
+    # Only the options' own lines are not the file's.
+    assert all(line in ("", lines[int(n) - 1]) for n, line in quoted if "%llgui" not in line)
+
+
+def test_messages_of_a_schema_have_no_lines_of_another_file(
+    tmp_path: Path, byte_tokenizer: Tokenizer
+) -> None:
+    path = tmp_path / "s.json"
+    path.write_text('{"type":\n "nope"}')
+    loaded = case.from_files(path, [])
+    with pytest.raises(GrammarError) as caught:
+        byte_tokenizer.matcher(loaded.lark())
+    assert "start: %json" in str(caught.value)
+    words = loaded.explain(caught.value)
+    assert words.startswith("failed to compile JSON schema: Invalid type: nope")
+    assert "start:" not in words
+
+
+# ---- what a case reads ----
+
+
+OUTSIDE = ["/etc/passwd", "../y/grammar.lark", "a/../../y/grammar.lark", "link.txt", "down/p.txt"]
+
+
+@pytest.mark.parametrize("file", OUTSIDE)
+def test_a_case_reads_below_its_own_folder_alone(tmp_path: Path, file: str) -> None:
+    root = write(tmp_path, f'{TEXT}name = "a"\nfile = "{file}"')
+    folder = root / "grammars" / "x"
+    (tmp_path / "p.txt").write_text("secret")
+    (folder / "link.txt").symlink_to(tmp_path / "p.txt")
+    (folder / "down").symlink_to(tmp_path)
+    with pytest.raises(CaseError, match="is not below the case's own folder"):
+        case.load("x", root)
+
+
+@pytest.mark.parametrize("name", ["grammar.lark", "case.toml"])
+def test_a_case_whose_own_files_lie_elsewhere(tmp_path: Path, name: str) -> None:
+    root = write(tmp_path, GOOD)
+    path = root / "grammars" / "x" / name
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CaseError, match="is not below the case's own folder"):
+        case.load("x", root)
+
+
+def test_a_case_folder_may_be_a_link(tmp_path: Path) -> None:
+    root = write(tmp_path / "real", GOOD)
+    (tmp_path / "link").symlink_to(root / "grammars" / "x")
+    assert case.load(str(tmp_path / "link")).texts == case.load("x", root).texts
+
+
+@pytest.mark.parametrize("name", ["grammar.lark", "case.toml", "short.txt"])
+def test_a_case_of_fifos_does_not_hang(tmp_path: Path, name: str) -> None:
+    root = write(tmp_path, GOOD)
+    path = root / "grammars" / "x" / name
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(CaseError, match="not a regular file"):
+        case.load("x", root)
+
+
+@pytest.mark.parametrize(
+    "times", ["99999999999999", "99999999999999999999", str(2**63), str(case.LIMIT)]
+)
+def test_a_text_that_would_fill_the_memory(tmp_path: Path, times: str) -> None:
+    root = write(tmp_path, FAMILY.replace("times = 2", f"times = {times}"))
+    with pytest.raises(CaseError, match=r"text 0: the texts of a case may have 64 MiB together"):
+        case.load("x@2", root)
+
+
+def test_all_texts_of_a_case_share_the_room(tmp_path: Path) -> None:
+    half = f"{TEXT.splitlines()[1]}\nname = 'N'\npieces = [{{ repeat = 'b', times = {2**25} }}]\n"
+    head = FAMILY.partition("[[texts]]")[0]
+    texts = [half.replace("N", str(n)) for n in range(3)]
+    assert len(case.load("x@2", write(tmp_path / "2", head + "".join(texts[:2]))).texts) == 2
+    with pytest.raises(CaseError, match="text 2: the texts of a case may have 64 MiB"):
+        case.load("x@2", write(tmp_path / "3", head + "".join(texts)))
+
+
+def test_an_at_in_a_folders_name(tmp_path: Path) -> None:
+    folder = write(tmp_path / "job@2", FAMILY, "start: /ab{$n}c{2}$/") / "grammars" / "x"
+    assert case.load(f"{folder}@3").name == "x@3"
+    plain = folder.with_name("y@5")
+    folder.rename(plain)
+    with pytest.raises(UnknownNameError, match="y@5@2"):
+        case.load(str(plain))
+    assert case.load(f"{plain}@3").name == "y@5@3"
+    with pytest.raises(CaseError, match="has no parameter"):
+        case.load(f"{write(tmp_path / 'z', GOOD) / 'grammars' / 'x'}@3")
+
+
+# ---- texts of the command line ----
+
+
+def test_texts_are_named_by_their_paths(tmp_path: Path) -> None:
+    grammar = tmp_path / "g.lark"
+    grammar.write_text('start: "on"')
+    paths = [tmp_path / name / "ok.txt" for name in "ab"]
+    for path in paths:
+        path.parent.mkdir()
+        path.write_text("on")
+    loaded = case.from_files(grammar, paths)
+    assert [text.name for text in loaded.texts] == [str(path) for path in paths]
+    assert all(text.stock is text.fallback is None for text in loaded.texts)
+    with pytest.raises(CaseError, match="given twice"):
+        case.from_files(grammar, [*paths, paths[0]])
+
+
+def test_a_text_of_a_name_that_is_not_utf8(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"caf\xe9.lark")
+    path.write_text('start: "a"')
+    loaded = case.from_files(path, [path])
+    assert loaded.name == "caf\\xe9"
+    assert loaded.texts[0].name.endswith("caf\\xe9.lark")
+    assert len(loaded.digest) == 16
+
+
+def test_special_tokens_of_a_text(tmp_path: Path) -> None:
+    toml = f'{TEXT}text = "<a>x<a><b>"\nspecial_tokens = ["<a>"]'
+    (text,) = case.load("x", write(tmp_path, toml)).texts
+    assert text.special_tokens == ("<a>",)
+    assert text.split(text.special_tokens or ()) == [
+        (b"<a>", True), (b"x", False), (b"<a>", True), (b"<b>", False)
+    ]  # fmt: skip
+    plain = case.load("x", write(tmp_path / "p", toml.replace('["<a>"]', "[]")))
+    assert plain.digest != case.load("x", tmp_path).digest
+    assert plain.texts[0].split([]) == [(text.data, False)]
+
+
+@given(st.lists(st.sampled_from(["<a>", "<a>b", "b", "<", ".", "é"]), max_size=8))
+def test_the_pieces_of_a_text_are_the_text(words: list[str]) -> None:
+    data = "".join(words).encode()
+    pieces = Text("t", data).split(["<a>", "<a>b", "."])
+    assert b"".join(piece for piece, _ in pieces) == data
+    assert all(special == (piece in (b"<a>", b"<a>b", b".")) for piece, special in pieces)
+
+
+def test_a_recorded_outcome_is_met() -> None:
+    assert Outcome().met_by(Outcome())
+    assert not Outcome().met_by(Outcome(0))
+    assert Outcome(2).met_by(Outcome(2))
+    assert not Outcome(2).met_by(Outcome(5))
+    assert REJECTED.met_by(Outcome(5))
+    assert not REJECTED.met_by(Outcome())
+    assert str(REJECTED) == "rejected"
+
+
+# ---- whatever is in the files, a case or one line ----
+
+FUZZ = settings(
+    max_examples=int(os.environ.get("LLGBENCH_FUZZ", "200")),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+CASE_FILES = (
+    GOOD,
+    FAMILY,
+    'options = { a = [1, { b = 2.5 }] }\n[[texts]]\ntext = "<a>"\nspecial_tokens = ["<a>"]\n'
+    'stock = { reject_at = "end" }\n',
+)
+MASKBENCH_FILE = json.dumps(
+    {
+        "description": "d",
+        "schema": {"type": "object", "properties": {"a": {"enum": ["é", None, 1.5]}}},
+        "tests": [{"data": {"a": 1}, "valid": False}, {"data": [True, "x"], "valid": True}],
+    }
+)
+# What a mutation puts in: pieces of the formats, numbers at their limits, bytes that are no text.
+PIECES = st.one_of(
+    st.sampled_from(
+        [
+            *(bytes([byte]) for byte in b'"[]{}=,\n/@\0\xff'),
+            *(b"[[texts]]\n", b"nan", b"inf", b"NaN", b"Infinity", b"true", b"1979-05-27", b"-1"),
+            *(b"1e999", b"9" * 20, b"9" * 5000, b"\\ud800", b"..", b"[" * 2000, b"$n"),
+            b'file = "/etc/passwd"\n',
+        ]
+    ),
+    st.binary(max_size=4),
+)
+
+
+@st.composite
+def mutated(draw: st.DrawFn, originals: tuple[str, ...]) -> bytes:
+    data = draw(st.sampled_from(originals)).encode()
+    for _ in range(draw(st.integers(1, 4))):
+        start = draw(st.integers(0, len(data)))
+        cut = draw(st.integers(0, 12))
+        data = data[:start] + draw(PIECES) + data[start + cut :]
+    return data
+
+
+def fine(read: Callable[[], Sequence[Case]]) -> None:
+    """Read a case and all that is made of it, or be told in one line."""
+    said = "one line"
+    try:
+        for loaded in read():
+            loaded.lark({"x": 1}).encode()
+            assert len(loaded.digest) == 16
+            assert sum(len(text.data) for text in loaded.texts) <= case.LIMIT
+    except LlgbenchError as error:
+        said = str(error)
+    assert said
+    assert "\n" not in said
+
+
+@FUZZ
+@given(toml=mutated(CASE_FILES), lark=mutated(('%llguidance {"a": 1}\nstart: "ab$n"',)))
+def test_a_mutated_case(tmp_path: Path, toml: bytes, lark: bytes) -> None:
+    folder = tmp_path / "grammars" / "x"
+    if not folder.exists():
+        write(tmp_path, "")
+    (folder / "case.toml").write_bytes(toml)
+    (folder / "grammar.lark").write_bytes(lark)
+    fine(lambda: [case.load(name, tmp_path) for name in (*case.names(tmp_path), f"{folder}@2")])
+
+
+@FUZZ
+@given(content=mutated((MASKBENCH_FILE,)), text_format=st.sampled_from(case.TEXT_FORMATS))
+def test_a_mutated_maskbench_file(
+    tmp_path: Path, content: bytes, text_format: case.TextFormat
+) -> None:
+    (tmp_path / "a.json").write_bytes(content)
+    fine(lambda: case.load_maskbench(tmp_path, text_format))
+    fine(lambda: [case.from_files(tmp_path / "a.json", [tmp_path / "a.json"])])

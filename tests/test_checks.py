@@ -1,16 +1,21 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
+import faulty_engine
 import numpy as np
 import numpy.typing as npt
 import pytest
 from conftest import CATALOGUE, ROOT, Lab
 
 from llgbench import bridge, case, checks
-from llgbench.case import Case, Outcome, Text
+from llgbench.case import REJECTED, Case, Outcome, Text
 from llgbench.checks import Judgement, Verdict
-from llgbench.engine import Engine
-from llgbench.errors import GrammarError
+from llgbench.engine import Engine, load
+from llgbench.errors import EngineError, GrammarError
 from llgbench.replay import End
+from llgbench.trace import trace_of
 from llgbench.variant import REFERENCE, get
 from llgbench.vocab import Vocab
 
@@ -37,7 +42,7 @@ def judge(lab: Lab, vocab_name: str, variant: str, subject: Case) -> Verdict:
     vocab = lab.vocab(vocab_name)
     return checks.judge(
         lab.tokenizer(vocab_name, variant), lab.tokenizer(vocab_name, REFERENCE), get(variant),
-        subject, subject.lark(), [vocab.trace(text.data) for text in subject.texts], vocab,
+        subject, subject.lark(), [trace_of(text, vocab) for text in subject.texts], vocab,
     )  # fmt: skip
 
 
@@ -124,6 +129,7 @@ def test_the_forced_mask_without_a_tokenize_fn(lab: Lab, wheel: Engine) -> None:
     assert found.forced_right
     assert found.right
     assert found.greedy
+    assert (found.literal, found.literal_tokens) == ("<unk>", ())
 
 
 def test_the_sentinel_forces_rightly_on_llama_spm(lab: Lab, wheel: Engine) -> None:
@@ -138,6 +144,10 @@ def test_the_sentinel_forces_rightly_on_llama_spm(lab: Lab, wheel: Engine) -> No
 def test_the_forced_mask_on_llama_bpe(lab: Lab, wheel: Engine, variant: str) -> None:
     tokenizer = lab.tokenizer("llama-bpe", variant)
     found = checks.probes(lab.vocab("llama-bpe"), get(variant), tokenizer, wheel)
+    # What llguidance forces is tokenized as llama.cpp does, where a special token's name is the
+    # token: the literal can then be written in no other way.
+    assert found.literal == "<|begin_of_text|>"
+    assert found.literal_tokens == (128000,)
     assert found.forced == (15339,)
     assert found.forced_bytes == ("hello",)
     assert found.forced_right
@@ -155,6 +165,7 @@ def test_exact_bytes_are_right_on_every_vocab(every_vocab: Vocab, wheel: Engine)
         assert found.spaced == 0
         assert found.right == (found.greedy or name != "token_to_piece" or found.forced_right)
         assert found.forced_right or name == "token_to_piece"
+        assert not (found.greedy and found.literal_tokens)
 
 
 def test_baseline_on_every_other_vocab(every_vocab: Vocab, wheel: Engine) -> None:
@@ -336,20 +347,185 @@ def test_verdicts(lab: Lab, name: str, vocab_name: str, variant: str, label: str
     assert str(verdict).startswith(label)
 
 
-def test_an_engine_that_does_not_do_as_recorded_is_wrong(lab: Lab) -> None:
-    good, bad = Text("good", b"ab", Outcome(1)), Text("bad", b"ax", Outcome(), Outcome())
-    for text, why in ((good, "accepts 'good', recorded as"), (bad, "recorded as accepted")):
+UNLIKE = [
+    (Text("good", b"ab", Outcome(1)), "accepts 'good', recorded as rejected at byte 1"),
+    (Text("bad", b"ax", Outcome(), Outcome()), "rejects 'bad' at byte 1, recorded as accepted"),
+    (Text("off", b"ax", Outcome(0)), "rejects 'off' at byte 1, recorded as rejected at byte 0"),
+    (Text("fallback", b"ax", Outcome(0), Outcome()), "at byte 1, recorded as rejected at byte 0"),
+    (Text("any", b"ab", REJECTED), "accepts the invalid text 'any'"),
+]
+
+
+def test_an_engine_that_does_not_do_as_recorded_is_wrong(lab: Lab, wheel: Engine) -> None:
+    for text, why in UNLIKE:
+        # By tokens, as `run` does, and by bytes, as `check` does: one function judges both.
+        found = checks.outcome(wheel, made('start: "ab"', text), text, REFERENCE)
+        assert why in (checks.unlike_recorded(text, found, REFERENCE) or "")
         verdict = judge(lab, "llama-bpe", "greedy_tokenize", made('start: "ab"', text))
         assert verdict.label == "wrong"
         assert why in verdict.reason
 
 
-def test_an_invalid_text_that_is_accepted_is_wrong(lab: Lab) -> None:
-    """As a MaskBench test has it: no outcome recorded means that the schema refuses it."""
-    subject = made('start: "ab"', Text("invalid-0", b"ab"))
-    verdict = judge(lab, "llama-bpe", "greedy_tokenize", subject)
+@pytest.mark.parametrize("variant", STOCK)
+def test_a_text_of_which_nothing_is_recorded(lab: Lab, variant: str) -> None:
+    """Reference and variant agree: the bridge is not at fault, and neither is anything wrong."""
+    subject = made('start: "on" | "off"', Text("a/ok.txt", b"on"), Text("b/ok.txt", b"offf"))
+    verdict = judge(lab, "llama-bpe", variant, subject)
+    assert str(verdict) == "refused: text not in the grammar (byte 3): 'b/ok.txt'"
+    assert verdict.accepted == 1
+    verdict = judge(lab, "llama-bpe", variant, made('start: "on"', Text("ok", b"on")))
+    assert str(verdict) == "right"
+
+
+def test_nothing_judged_is_not_right(lab: Lab) -> None:
+    verdict = judge(lab, "llama-bpe", "greedy_tokenize", made('start: "on"'))
+    assert str(verdict) == "not judged: it has no texts"
+    empty = judge(lab, "llama-bpe", "greedy_tokenize", made('start: "on"?', Text("empty", b"")))
+    assert str(empty) == "right"  # the mask before the end was judged
+    assert empty.judgements[0].steps == 1
+
+
+def test_the_offset_on_a_vocabulary_without_single_bytes(lab: Lab, wheel: Engine) -> None:
+    """bert-bge has " !" and no " ": its tokens cannot say that the space is taken."""
+    text = Text("t", b"a !", Outcome(2))
+    subject = made('start: "a" " " "x"', text)
+    assert lab.vocab("bert-bge").byte_token(ord(" ")) is None
+    assert checks.outcome(wheel, subject, text, REFERENCE) == Outcome(2)
+    verdict = judge(lab, "bert-bge", "greedy_tokenize", subject)
+    assert (str(verdict), verdict.judgements[0].outcome) == ("right", Outcome(2))
+
+
+# ---- special tokens ----
+
+TOOL = 'start: <|start_header_id|> "tool" <|end_header_id|> /[0-9]+/'
+HEADERS = ("<|start_header_id|>", "<|end_header_id|>")
+
+
+@pytest.mark.parametrize("names", [HEADERS, None])
+def test_a_text_with_special_tokens(lab: Lab, wheel: Engine, names: tuple[str, ...] | None) -> None:
+    data = b"<|start_header_id|>tool<|end_header_id|>42"
+    vocab = lab.vocab("llama-bpe")
+    good = Text("good", data, Outcome(), special_tokens=names)
+    bad = Text("bad", data + b"x", Outcome(len(data)), special_tokens=names)
+    wrong = Text("wrong", data.replace(b"tool", b"fool"), Outcome(19), special_tokens=names)
+    plain = Text("plain", data, Outcome(0))
+    subject = made(TOOL, good, bad, wrong, plain)
+    trace = trace_of(good, vocab).tolist()
+    assert (trace[0], trace[2]) == (128006, 128007)
+    for variant in STOCK:
+        verdict = judge(lab, "llama-bpe", variant, subject)
+        assert str(verdict) == "right", variant
+        assert [j.reject_at for j in verdict.judgements] == [None, len(data), 19, 0]
+    if names is not None:
+        for text in subject.texts:
+            assert checks.outcome(wheel, subject, text, REFERENCE) == text.stock, text.name
+
+
+def test_a_special_token_that_the_grammar_has_not(lab: Lab) -> None:
+    text = Text("t", b"ab<|start_header_id|>", Outcome(2), special_tokens=HEADERS[:1])
+    verdict = judge(lab, "llama-bpe", "greedy_tokenize", made('start: "ab" "c"?', text))
+    assert str(verdict) == "right"
+    hinted = judge(lab, "llama-bpe", "greedy_tokenize", made(TOOL, Text("t", HEADERS[0].encode())))
+    assert "--special-tokens reads it as the token" in hinted.reason
+
+
+# ---- engines that lie ----
+
+ZEROS = "static uint32_t z[10000]; memset(z, 0, sizeof z);"
+LIES = {
+    "masks of nothing": ("matcher_get_mask", f"{ZEROS} return z;", "the mask forbids token"),
+    "masks of everything": (
+        "matcher_get_mask",
+        "static uint32_t z[10000]; memset(z, 255, sizeof z); return z;",
+        "the mask allows token",
+    ),
+    "one mask for all states": (
+        "matcher_get_mask",
+        "static uint32_t z[10000]; static int n; if (!n++) memcpy(z, TRUTH, 4000); return z;",
+        "which validate_tokens",
+    ),
+    "masks turned round": (
+        "matcher_get_mask",
+        f"{ZEROS} uint32_t *m_ = TRUTH; for (int i = 0; i < 1000; i++) z[i] = ~m_[i]; return z;",
+        "which validate_tokens",
+    ),
+    "no mask": ("matcher_get_mask", "return 0;", "compute_mask succeeds without a mask"),
+    "a positive status": ("matcher_compute_mask", "return 1;", "compute_mask returns 1"),
+    "a status later": (
+        "matcher_compute_mask",
+        "static int n; return n++ < 4 ? TRUTH : 7;",
+        "compute_mask returns 7",
+    ),
+    "all is valid": ("matcher_validate_tokens", "return c;", "the mask forbids token"),
+    "nothing is valid": ("matcher_validate_tokens", "return 0;", "the mask allows token"),
+    "validity beyond measure": ("matcher_validate_tokens", "return 9;", "returns 9"),
+    "validity fails": ("matcher_validate_tokens", "return -1;", "returns -1"),
+    "nothing is consumed": ("matcher_consume_token", "return 1;", "cannot be consumed"),
+    "a token is lost": (
+        "matcher_consume_token",
+        "static int n; return n++ % 3 == 1 ? 0 : TRUTH;",
+        "",
+    ),
+    "it never ends": ("matcher_is_stopped", "return 0;", ""),
+    "it has ended": ("matcher_is_stopped", "return 1;", ""),
+    "it accepts nothing": ("matcher_is_accepting", "return 0;", ""),
+}
+
+
+@pytest.mark.parametrize("what", LIES)
+def test_an_engine_that_lies_is_not_right(lab: Lab, tmp_path: Path, what: str) -> None:
+    """Reference and variant are the same engine, so that their masks agree in every lie."""
+    name, body, why = LIES[what]
+    vocab, subject = lab.vocab("llama-spm"), case.load("json-tool-call", ROOT)
+    engine = load(faulty_engine.build(tmp_path, f"llg_{name}", body))
+    with (
+        bridge.build(engine, vocab, get("greedy_tokenize")) as tokenizer,
+        bridge.build(engine, vocab, REFERENCE) as reference,
+    ):
+        verdict = checks.judge(
+            tokenizer, reference, get("greedy_tokenize"), subject, subject.lark(),
+            [trace_of(text, vocab) for text in subject.texts], vocab,
+        )  # fmt: skip
     assert verdict.label == "wrong"
-    assert "accepts the invalid text" in verdict.reason
+    assert why in verdict.reason
+    assert verdict.reason.startswith("engine: ") or not why
+    assert "\n" not in verdict.reason
+
+
+@pytest.mark.parametrize("size", [0, 4, 3996, 4004, 400_000])
+def test_masks_of_another_size_are_never_read(lab: Lab, tmp_path: Path, size: int) -> None:
+    engine = load(
+        faulty_engine.build(tmp_path, "llg_matcher_get_mask_byte_size", f"return {size};")
+    )
+    with (
+        bridge.build(engine, lab.vocab("llama-spm"), get("greedy_tokenize")) as tokenizer,
+        pytest.raises(EngineError, match=f"its masks have {size} bytes, where 32000 tokens need"),
+    ):
+        tokenizer.matcher('start: "a"')
+
+
+@pytest.mark.parametrize("name", ["new_matcher", "clone_matcher", "new_tokenizer", "get_version"])
+def test_an_engine_that_gives_nothing(tmp_path: Path, name: str) -> None:
+    engine = load(faulty_engine.build(tmp_path, f"llg_{name}", "return 0;"))
+
+    def use() -> None:
+        with (
+            bridge.byte_tokenizer(engine) as tokenizer,
+            tokenizer.matcher('start: "a"') as matcher,
+            matcher.clone(),
+        ):
+            assert engine.version
+
+    with pytest.raises(EngineError, match=r"NULL|no tokenizer"):
+        use()
+
+
+def test_the_engine_answers_for_its_masks_alike_each_time(lab: Lab) -> None:
+    subject = case.load("json-enum", ROOT)
+    one, other = (judge(lab, "llama-bpe", "greedy_tokenize", subject) for _ in range(2))
+    assert [replace(j, inside_ns=0) for j in one.judgements] == [
+        replace(j, inside_ns=0) for j in other.judgements
+    ]
 
 
 def test_a_verdict_as_plain_data(lab: Lab) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -11,8 +12,10 @@ import time
 from pathlib import Path
 
 import pytest
+from made_records import entry, record
 
 from llgbench import vocab
+from llgbench.records import read
 
 COMMANDS = (
     ["vocab"], ["vocab", "fetch"], ["vocab", "list"], ["vocab", "table"], ["engine"],
@@ -38,6 +41,14 @@ def refused(*arguments: str | Path, cwd: Path | None = None) -> str:
     assert len(lines) == 1, done.stderr
     assert lines[0].startswith("llgbench: ")
     return lines[0]
+
+
+def test_a_name_that_no_record_can_hold(tmp_path: Path) -> None:
+    path = tmp_path / "caf\udce9.gguf"
+    for option, value in (("--vocab", path), ("--engine", f"{path}.so"), ("--case", f"{path}/x")):
+        line = refused("run", "--case", "listed", option, value, "--results", tmp_path / "results")
+        assert "is not UTF-8" in line
+    assert not (tmp_path / "results").exists()
 
 
 @pytest.mark.parametrize("command", [[], *COMMANDS], ids=" ".join)
@@ -123,6 +134,130 @@ def test_bad_options() -> None:
     refused("run", "--case", "listed", "--grammar", "x", "--text", "y")
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["compare", "wheel", "stock", "--threshold", "nan"],
+        ["compare", "wheel", "stock", "--threshold", "-0.1"],
+        ["compare", "wheel", "stock", "--budget", "inf"],
+        ["compare", "wheel", "stock", "--budget", "1e300"],
+        ["report", "--pr", "wheel", "stock", "--budget", "nan"],
+        ["decode", "--threads", "999999999999"],
+        ["decode", "--threads", "-1"],
+        ["decode", "--context", "1" + "0" * 30],
+        ["decode", "--seed", "-1"],
+        ["verify", "--seed", "1" + "0" * 30],
+    ],
+    ids=" ".join,
+)
+def test_a_number_that_none_can_mean_is_refused(arguments: list[str]) -> None:
+    assert f"'{arguments[-2]}'" in refused(*arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["report", "--case", "listed"],
+        ["report", "--budget", "20"],
+        ["report", "--pr", "wheel", "stock", "--print"],
+        ["overhead", "--results", "x"],
+        ["overhead", "--count", "--rounds", "3"],
+        ["decode", "--max-tokens", "5"],
+        ["decode", "--model", "x.gguf", "--shape", "nano"],
+    ],
+    ids=" ".join,
+)
+def test_an_option_without_effect_is_refused(arguments: list[str]) -> None:
+    line = refused(*arguments)
+    assert any(word in line for word in arguments if word.startswith("--"))
+
+
+def test_a_gguf_is_a_path_whatever_its_suffix(tmp_path: Path) -> None:
+    there = vocab.catalogue()["llama-spm"].path
+    # Its name is one of the catalogue; the model is the file all the same.
+    for name in ("weights.bin", "llama-bpe"):
+        (tmp_path / name).symlink_to(there)
+        line = refused("decode", "--model", name, "--results", "out", cwd=tmp_path)
+        assert "llama.cpp does not load it" in line
+    done = llgbench("run", "--case", "listed", "--vocab", "weights.bin", "--rounds", "1",
+                    "--variant", "greedy_tokenize", "--results", "r", cwd=tmp_path)  # fmt: skip
+    assert "weights.bin" in done.stdout
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_whose_name_is_no_text_is_refused_by_name(tmp_path: Path) -> None:
+    name = os.fsdecode(b"caf\xe9.gguf")
+    (tmp_path / name).symlink_to(vocab.catalogue()["llama-spm"].path)
+    for command in (["decode", "--model", name], ["run", "--vocab", name, "--case", "listed"]):
+        line = refused(*command, "--results", "out", cwd=tmp_path)
+        assert "caf\\udce9.gguf' is not UTF-8" in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_looks_like_markup_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "case.toml").write_text(
+        'reason = "x"\n[[texts]]\ntext = "[/b]"\nstock = "accept"\nfallback = "accept"\n'
+    )
+    (tmp_path / "grammar.lark").write_text('start: "[/b]" | "[b]"\n')
+    done = llgbench("check", "--case", tmp_path, "--vocab", "llama-spm", "--variant",
+                    "greedy_tokenize")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "[/b]" in done.stdout
+
+
+def test_verify_shows_what_was_written_and_no_more() -> None:
+    done = llgbench("verify", "--vocab", "llama-spm", "--variant", "greedy_tokenize", "--texts")
+    assert done.returncode == 0, done.stderr
+    assert "'Constrained decoding leaves this sentence no choice at all.'" in done.stdout
+    assert "</s>" not in done.stdout
+
+
+def test_a_stdout_that_cannot_encode_loses_no_measurement(tmp_path: Path) -> None:
+    for encoding in ("ascii", "latin-1"):
+        done = subprocess.run(
+            [sys.executable, "-m", "llgbench.cli", "run", "--case", "listed", "--vocab",
+             "llama-spm", "--variant", "greedy_tokenize", "--rounds", "1",
+             "--results", str(tmp_path)],
+            capture_output=True, check=False, env={**os.environ, "PYTHONIOENCODING": encoding},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert b"limited" in done.stdout
+    assert len(list((tmp_path / "records").glob("*.jsonl"))) == 2
+
+
+@pytest.mark.parametrize("size", [0, 300, 1000, 3000])
+def test_a_full_disk_is_one_line_and_the_run_goes_on_from_there(tmp_path: Path, size: int) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+    arguments = ("run", "--case", "listed", "--vocab", "llama-spm", "--rounds", "2",
+                 "--results", str(tmp_path / "new" / "r"))  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "llgbench.cli", *arguments],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False, text=True,
+        preexec_fn=limit,
+    )  # fmt: skip
+    assert done.returncode == 2
+    line = done.stderr.splitlines()[-1]
+    assert "File too large" in line
+    assert "Traceback" not in done.stderr
+    if size < 1000:  # not even a header
+        assert list(tmp_path.iterdir()) == []
+    assert llgbench(*arguments).returncode == 0
+    [kept] = (tmp_path / "new" / "r" / "records").iterdir()
+    assert read(kept).complete
+
+
+def test_reports_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
+    record(tmp_path / "records", entry(), entry("token_to_piece"))
+    command = [sys.executable, "-m", "llgbench.cli", "report", "--results", str(tmp_path)]
+    running = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    for process in running:
+        _, stderr = process.communicate(timeout=120)
+        assert (process.returncode, stderr) == (0, "")
+    assert {path.name for path in tmp_path.iterdir()} == {"records", "report.md", "tails.png"}
+
+
 def test_bad_files(tmp_path: Path) -> None:
     good = vocab.catalogue()["llama-spm"].path.read_bytes()
     (tmp_path / "cut.gguf").write_bytes(good[: len(good) // 2])
@@ -153,37 +288,77 @@ def test_bad_files(tmp_path: Path) -> None:
     refused("run", "--case", "listed", *spm, "--results", tmp_path / "file")
 
 
-def test_ctrl_c_keeps_what_was_measured_and_the_next_run_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_run_that_is_ended_keeps_what_was_measured(
+    tmp_path: Path, number: signal.Signals
+) -> None:
     command = [sys.executable, "-m", "llgbench.cli", "run", "--vocab", "llama-spm",
-               "--case", "listed", "--case", "github-workflow", "--rounds", "30",
-               "--variant", "greedy_tokenize", "--results", str(tmp_path)]  # fmt: skip
+               "--case", "listed", "--case", "github-workflow", "--rounds", "12",
+               "--variant", "greedy_tokenize", "--results", str(tmp_path / "results")]  # fmt: skip
     root = Path(__file__).resolve().parents[1]
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
     process = subprocess.Popen(
         command,
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
         cwd=root,
+        env={**os.environ, "TMPDIR": str(temporary)},
         # A shell's background job ignores SIGINT, and its children with it: a terminal's does not.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        stored = list((tmp_path / "records").glob("*.jsonl"))
-        if stored and len(stored[0].read_text().splitlines()) >= 2:
-            break
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    folder = tmp_path / "results" / "records"
+
+    def first_case_stored_and_second_begun() -> bool:
+        records, journals = list(folder.glob("*.jsonl")), list(folder.glob("*.journal"))
+        lines = records[0].read_text().count("\n") if records else 0
+        return lines >= 2 and bool(journals) and journals[0].stat().st_size > 1000
+
+    deadline = time.monotonic() + 120
+    while not first_case_stored_and_second_begun():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(number)
     _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 2
-    assert "is kept in" in stderr.splitlines()[-1]
+    if number == signal.SIGKILL:
+        assert process.returncode == -number
+    else:
+        assert process.returncode == 2
+        assert "is kept in" in stderr.splitlines()[-1]
+    while list(temporary.iterdir()):  # after SIGKILL another process removes them
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    (journal,) = folder.glob("*.journal")
+    kept = journal.stat().st_size
     again = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root)
     assert again.returncode == 0, again.stderr
-    assert "going on with" in again.stderr
-    assert len(list((tmp_path / "records").glob("*.jsonl"))) == 1
+    assert kept > 1000
+    assert "continuing" in again.stderr
+    assert [path.suffix for path in folder.iterdir()] == [".jsonl"]
 
 
 def test_nothing_is_coloured_or_cut_in_a_pipe() -> None:
     done = llgbench("vocab", "list")
     assert "\x1b" not in done.stdout
     assert "gemma-4" in done.stdout
+
+
+@pytest.mark.parametrize("arguments", [["vocab", "list"], ["vocab", "list", "--json"], ["--help"]])
+def test_a_full_or_closed_stdout_is_no_difference(arguments: list[str]) -> None:
+    command = [sys.executable, "-m", "llgbench.cli", *arguments]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    [line] = done.stderr.splitlines()
+    assert "No space left on device" in line
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (2, "")
+
+
+def test_a_name_that_is_no_utf8_is_shown_escaped(tmp_path: Path) -> None:
+    line = refused("report", tmp_path / os.fsdecode(b"caf\xe9\x1b[2J.jsonl"))
+    assert "caf\\udce9\\x1b[2J.jsonl" in line

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from conftest import Lab
 
-from llgbench import commit_benchmarks, registry, suite
+from llgbench import commit_benchmarks, suite
 from llgbench.commit_benchmarks import METRICS, MIN_PROCESSES, PROCESSES, parameter
 from llgbench.compare_worker import Job
 from llgbench.engine import Engine
+from llgbench.engines import wheels
 from llgbench.errors import CompareError, InputError, LlgbenchError
 from llgbench.records import pack
 from llgbench.workers import WorkerLostError
@@ -115,7 +115,7 @@ def test_a_release_is_measured_beside_the_wheel(
 ) -> None:
     """1.7.6 allows tokens inside a property name of github-workflow that the wheel does not."""
     try:
-        library: Path = registry.fetch_release("1.7.6")
+        library = wheels.fetch_release("1.7.6")
     except LlgbenchError as error:
         pytest.skip(f"llguidance 1.7.6 cannot be fetched: {error}")
     monkeypatch.setattr(commit_benchmarks, "PROCESSES", 1)

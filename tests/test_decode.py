@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import faulty_engine
 import numpy as np
 import pytest
 from conftest import Lab
@@ -18,13 +19,14 @@ from llgbench import (
     decode_recording,
     decode_suite,
     model,
+    report,
     report_decode,
     sampler,
     suite,
 )
 from llgbench.commands import decode as command
 from llgbench.decode import MODES, Plan, Run
-from llgbench.errors import GrammarError, InputError, ModelError
+from llgbench.errors import GrammarError, InputError, ModelError, RecordError
 from llgbench.model import Context, Model, synthesize
 from llgbench.records import Record
 from llgbench.replay import with_end
@@ -298,6 +300,7 @@ def test_the_commands_choices_are_the_packages() -> None:
     assert set(command.MODES) == set(decode.MODES)
     assert command.SELECTIONS == sampler.SELECTIONS
     assert set(command.SHAPES) == set(model.SHAPES)
+    assert command.MAX_THREADS == model.MAX_THREADS
 
 
 def test_asv_parameters_are_strings_and_cheap() -> None:
@@ -381,3 +384,85 @@ def test_the_command_prints_a_table_and_json(
     found = json.loads(capfd.readouterr().out)
     assert [e["variant"] for e in found["entries"]] == ["unconstrained", "greedy_tokenize"]
     assert found["entries"][1]["verdict"] == "right"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda e: e["facts"].pop("plan"),
+        lambda e: e["facts"]["plan"].update(sequences=0),
+        lambda e: e["facts"].update(model="x"),
+        lambda e: e["facts"].update(kind=""),
+        lambda e: e["facts"].update(lost_at=-1),
+        lambda e: e["samples"].pop("mask"),
+        lambda e: e["samples"].update(wall=e["samples"]["compile"]),
+        lambda e: e["verdict"].update(label=None),
+    ],
+)
+def test_a_damaged_decode_record_is_refused(
+    recorded: tuple[Record, Path], tmp_path: Path, change: Any
+) -> None:
+    path = recorded[0].path
+    lines = path.read_text().splitlines()
+    content = json.loads(lines[2])
+    change(content)
+    lines[2] = json.dumps(content)
+    folder = tmp_path / "records" / decode_recording.FOLDER
+    folder.mkdir(parents=True)
+    (folder / path.name).write_text("".join(f"{line}\n" for line in lines))
+    with pytest.raises(RecordError, match="damaged") as caught:
+        report_decode.latest(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_decode_record_is_no_record_of_replays(recorded: tuple[Record, Path]) -> None:
+    with pytest.raises(RecordError, match="not a record of llgbench run"):
+        report.markdown([recorded[0]])
+
+
+# ---- what a worker does not survive --------------------------------------------------------------
+
+
+def test_a_case_that_kills_the_engine_is_a_row_and_the_others_go_on(
+    lab: Lab, tmp_path: Path
+) -> None:
+    library = faulty_engine.build(
+        tmp_path, "llg_new_matcher", 'if (c && __builtin_strstr(c, "umber")) abort();'
+    )
+    request = decode_recording.Request(
+        ("json-enum", "json-tool-call"), (SPM,), ("greedy_tokenize",), engine=str(library),
+        plan=Plan(rounds=1), threads=1,
+    )  # fmt: skip
+    made = decode_recording.record(request, tmp_path)
+    dead, *others = made.entries
+    assert dead.configuration.case == "json-enum"
+    assert "SIGABRT" in (dead.unavailable or "")
+    assert [e.configuration.case for e in others] == ["json-tool-call"] * 2
+    assert all(e.unavailable is None for e in others)
+    assert len(report_decode.rows(made)) == 3
+
+
+def test_a_variant_that_kills_the_engine_leaves_the_others_in_turn(
+    lab: Lab, tmp_path: Path
+) -> None:
+    # The field of LlgTokenizerInit that holds tokenize_fn, which greedy_tokenize has not here.
+    library = faulty_engine.build(tmp_path, "llg_new_tokenizer", "if (((void **)a)[5]) abort();")
+    request = decode_recording.Request(
+        ("json-enum",), (SPM,), ("token_to_piece", "greedy_tokenize"), engine=str(library),
+        plan=Plan(rounds=2), threads=1,
+    )  # fmt: skip
+    made = decode_recording.record(request, tmp_path)
+    found = {e.configuration.variant: e for e in made.entries}
+    assert list(found) == ["unconstrained", "greedy_tokenize", "token_to_piece"]
+    assert "SIGABRT" in (found["token_to_piece"].unavailable or "")
+    assert found["greedy_tokenize"].facts["runs"] == 2 * len(
+        found["greedy_tokenize"].facts["texts"]
+    )
+
+
+def test_a_run_in_which_nothing_could_be_measured_leaves_nothing(tmp_path: Path) -> None:
+    request = decode_recording.Request(("json-enum",), ("bert-bge",), ("greedy_tokenize",))
+    made = decode_recording.record(request, tmp_path / "new")
+    assert made.entries
+    assert all(entry.unavailable for entry in made.entries)
+    assert list(tmp_path.iterdir()) == []

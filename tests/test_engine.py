@@ -6,14 +6,19 @@ import shutil
 import struct
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from llgbench import bridge, engine
-from llgbench.engine import FALLBACK_OPTIONS, INVALID_TOKEN, Engine, Matcher, Tokenizer
-from llgbench.errors import EngineError, GrammarError
+from llgbench.engine import INVALID_TOKEN, Engine, Matcher, Tokenizer
+from llgbench.engines import wheels
+from llgbench.errors import EngineError, GrammarError, PackageIndexError
+from llgbench.variant import FALLBACK_OPTIONS
 
 GRAMMARS = [
     'start: "ab" | "ac" | "b"',
@@ -130,8 +135,95 @@ def test_a_library_without_the_functions() -> None:
     path = next((line.split("=> ")[1] for line in loaded if name in line), None)
     if path is None:
         pytest.skip("ldconfig does not say where libm is")
-    with pytest.raises(EngineError, match="it has no llg_get_version, so it is no llguidance"):
+    with pytest.raises(EngineError, match="it has no llg_new_tokenizer, so it is not a llguidance"):
         engine.load(path)
+
+
+@given(st.data())
+def test_no_damaged_head_ends_in_a_traceback(wheel: Engine, data: st.DataObject) -> None:
+    """The file is not loaded: what the dynamic linker makes of it is its own."""
+    head = bytearray(wheel.path.read_bytes()[:1000])
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.sampled_from([4, 5, 18, *range(32, 40), *range(54, 58), *range(64, 200)]))
+        head[at] = data.draw(st.integers(0, 255))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "lib.so"
+        path.write_bytes(head)
+        why = engine._elf_fault(path)
+    assert why is None or "\n" not in why
+
+
+def test_a_link_to_itself_and_a_home_of_nobody(tmp_path: Path) -> None:
+    (tmp_path / "loop.so").symlink_to("loop.so")
+    for name in (str(tmp_path / "loop.so"), "~nobody-of-this-name/lib.so"):
+        with pytest.raises(EngineError, match="no such library"):
+            engine.load(name)
+
+
+@pytest.mark.parametrize("version", ["1.6.1", "0.7.10"])
+def test_releases_that_do_not_say_what_they_are(version: str, tmp_path: Path) -> None:
+    """llg_get_version came with 1.7.5; the release is known by where the library lies."""
+    found = fetched(version)
+    assert found.version == ""
+    assert found.release == version
+    assert found.fallback_option is None
+    with (
+        bridge.byte_tokenizer(found) as tokenizer,
+        tokenizer.matcher('start: "ab" /c*/') as matcher,
+    ):
+        assert matcher.consume_all(b"abc")
+        assert matcher.is_accepting()
+        allowed = matcher.allowed()
+        assert allowed is not None
+        assert allowed.tolist() == [ord("c"), 256]
+        assert matcher.rollback(3)
+        assert matcher.validate(list(b"abx")) == 2
+        with matcher.clone() as other:
+            assert other.consume(97)
+    # A copy elsewhere says nothing; as in site-packages, the package's metadata does.
+    copy = Path(shutil.copy(found.path, tmp_path / "copy.so"))
+    assert engine.load(copy).release == "unknown"
+    (tmp_path / "llguidance").mkdir()
+    (tmp_path / "llguidance-1.2.3.dist-info").mkdir()
+    assert engine.load(copy.rename(tmp_path / "llguidance" / "_lib.so")).release == "1.2.3"
+
+
+def test_a_release_that_is_too_old() -> None:
+    with pytest.raises(
+        EngineError, match=r"it has no llg_new_matcher, which llguidance has since 0\.7\.10"
+    ):
+        fetched("0.7.1")
+
+
+def test_a_version_that_is_null(wheel: Engine, tmp_path: Path) -> None:
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler")
+    source = tmp_path / "null.c"
+    names = [
+        "new_tokenizer", "free_tokenizer", "constraint_init_set_defaults", "new_matcher",
+        "clone_matcher", "free_matcher",
+        *(f"matcher_{name}" for name in (
+            "get_error", "compute_mask", "get_mask", "get_mask_byte_size", "consume_token",
+            "validate_tokens", "compute_ff_tokens", "rollback", "reset", "is_accepting",
+            "is_stopped",
+        )),
+    ]  # fmt: skip
+    source.write_text(
+        "const char *llg_get_version(void) { return 0; }\n"
+        + "".join(f"void llg_{name}(void) {{}}\n" for name in names)
+    )
+    path = tmp_path / "null.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", path, source], check=True)
+    assert engine.load(path).version == ""
+    assert engine.load(path).release == "unknown"
+
+
+def fetched(version: str) -> Engine:
+    try:
+        path = wheels.fetch_release(version)
+    except PackageIndexError as error:
+        pytest.skip(f"llguidance {version} cannot be fetched: {error}")
+    return engine.load(path)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ import pytest
 from test_fallback import built
 
 from llgbench import engine_build, paths
-from llgbench.errors import EngineError, UnavailableError, UnknownNameError
+from llgbench.engines import cargo, store
+from llgbench.errors import EngineError, InputError, UnavailableError, UnknownNameError
 
 PATCH = """\
 --- a/one.txt
@@ -50,7 +51,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     script(folder / "rustc", "echo rustc 1.0.0")
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}/usr/bin{os.pathsep}/bin")
-    engine_build._rustc_version.cache_clear()
+    cargo.rustc_version.cache_clear()
     yield_to = folder
     return yield_to
 
@@ -58,7 +59,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(autouse=True)
 def forget_rustc() -> object:
     yield
-    engine_build._rustc_version.cache_clear()
+    cargo.rustc_version.cache_clear()
 
 
 def script(path: Path, body: str) -> None:
@@ -105,7 +106,7 @@ def test_the_key_is_of_all_inputs(checkout: Path, tools: Path) -> None:
         assert (engine_build.input_key("stock") == stock) is (name == "fallback.rs")
         file.write_text(before)
     script(tools / "rustc", "echo rustc 1.0.1")
-    engine_build._rustc_version.cache_clear()
+    cargo.rustc_version.cache_clear()
     assert engine_build.input_key("stock") != stock
 
 
@@ -117,14 +118,14 @@ def test_a_missing_file_of_engine(checkout: Path, tools: Path) -> None:
 
 
 def test_without_rust_it_says_so(checkout: Path, tools: Path) -> None:
-    assert engine_build.missing() == ("no cargo on PATH: install Rust (stable) to build engines")
+    assert cargo.missing() == ("no cargo on PATH: install Rust (stable) to build engines")
     assert engine_build.cached("stock") is None
     with pytest.raises(UnavailableError, match="no cargo on PATH"):
         engine_build.build("stock")
     (tools / "rustc").unlink()
-    engine_build._rustc_version.cache_clear()
+    cargo.rustc_version.cache_clear()
     if shutil.which("rustc") is None:
-        assert engine_build.missing() == (
+        assert cargo.missing() == (
             "no cargo and no rustc on PATH: install Rust (stable) to build engines"
         )
         assert engine_build.cached("stock") is None
@@ -132,19 +133,22 @@ def test_without_rust_it_says_so(checkout: Path, tools: Path) -> None:
 
 def test_what_was_built_is_found_without_building(checkout: Path, tools: Path) -> None:
     folder = paths.cache() / "engines" / f"stock-{engine_build.input_key('stock')}"
-    folder.mkdir(parents=True)
     library = folder / "libllgbench_engine.so"
-    library.touch()
+    store.keep(library, b"a library", "1.9.1")
     assert engine_build.cached("stock") == library
     assert engine_build.build("stock") == library
     assert engine_build.cached("fallback") is None
+    library.write_bytes(b"another one")
+    with pytest.raises(EngineError, match="was altered since it was kept"):
+        engine_build.build("stock")
 
 
 def test_a_failure_of_cargo_shows_its_last_lines_and_the_log(checkout: Path, tools: Path) -> None:
     script(tools / "cargo", "echo first >&2; echo error: no route to the registry >&2; exit 101")
-    with pytest.raises(EngineError, match=r"cargo fetch failed \(log: .*\)") as caught:
+    with pytest.raises(EngineError, match=r"cargo fetch fails: .*; the log is ") as caught:
         engine_build.build("stock")
     assert "error: no route to the registry" in str(caught.value)
+    assert "\n" not in str(caught.value)
     (log,) = (paths.cache() / "engines").glob("stock-*.log")
     assert str(log) in str(caught.value)
     assert "first" in log.read_text()
@@ -200,6 +204,7 @@ def test_a_build_is_laid_out_and_installed(checkout: Path, tools: Path) -> None:
     assert library.parent.name == f"stock-{engine_build.input_key('stock')}"
     assert [stage.split(":")[0] for stage in stages] == ["stock", "stock"]
     stages.clear()
+    assert store.release_of(library) == "1.9.1"
     assert engine_build.build("stock", report=stages.append) == library
     assert stages == []
 
@@ -214,3 +219,13 @@ def test_engines_have_the_c_api_and_more(flavour: str) -> None:
     has_fallback = flavour == "fallback"
     assert (found.symbol("llgx_matcher_fallback_stats") is not None) is has_fallback
     assert found.fallback_option == ("greedy_lexeme_fallback" if has_fallback else None)
+
+
+def test_a_cache_that_cannot_be_written(
+    checkout: Path, tools: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script(tools / "cargo", "exit 1")
+    (checkout / "file").touch()
+    monkeypatch.setenv(paths.CACHE_VARIABLE, str(checkout / "file" / "cache"))
+    with pytest.raises(InputError, match=r"cannot write .*LLGBENCH_CACHE names another cache"):
+        engine_build.build("stock")

@@ -18,6 +18,7 @@ from reference import EMPTY, Grammar, Regex, State, Terminal, cat, either, one_o
 from llgbench import bridge, case, engine_build, paths, variant, vocab
 from llgbench import engine as engines
 from llgbench.engine import Engine, Matcher, Tokenizer
+from llgbench.engines import cargo
 from llgbench.errors import GrammarError
 
 LISTED = 'start: STEM SUFFIX\nSTEM: "list" | "listen"\nSUFFIX: "ed"\n'
@@ -40,7 +41,7 @@ def built(flavour: str) -> Engine:
             patch.delenv(paths.CACHE_VARIABLE, raising=False)
         else:
             patch.setenv(paths.CACHE_VARIABLE, CACHE)
-        lack = engine_build.missing()
+        lack = cargo.missing()
         if lack is not None and engine_build.cached(flavour) is None:
             pytest.skip(lack)
         return engines.load(engine_build.build(flavour))

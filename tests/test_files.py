@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -126,3 +127,70 @@ def test_any_bytes_give_a_value_or_one_line(data: bytes) -> None:
 def test_one_line_cuts_and_joins() -> None:
     assert files.one_line("a\n  b") == "a b"
     assert files.one_line("x" * 400, 10) == "x" * 9 + "…"
+
+
+def test_a_lock_is_waited_for_and_its_holder_named(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "lock"
+    said: list[str] = []
+    order: list[str] = []
+    waits = threading.Event()
+
+    def report(line: str) -> None:
+        said.append(line)
+        waits.set()
+
+    def second() -> None:
+        with files.locked(path, "comes second", report):
+            order.append("second")
+
+    thread = threading.Thread(target=second)
+    with files.locked(path, "builds an engine", said.append):
+        assert said == []
+        thread.start()
+        assert waits.wait(30)
+        order.append("first")
+    thread.join(30)
+    assert order == ["first", "second"]
+    assert said == [f"waiting for process {os.getpid()}, which builds an engine"]
+
+
+def test_a_lock_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(CaseError, match="cannot write"),
+        files.locked(tmp_path / "file" / "lock", error=CaseError),
+    ):
+        raise AssertionError("not reached")
+
+
+def test_folders_at_once_are_each_ones_own(tmp_path: Path) -> None:
+    with (
+        files.folder(tmp_path / "a" / "x", numbered=True) as one,
+        files.folder(tmp_path / "a" / "x", numbered=True) as two,
+    ):
+        assert {one.name, two.name} == {"x", "x-2"}
+        (two / "kept").write_text("")
+    assert not one.exists()
+    assert (two / "kept").is_file()
+
+
+def test_a_folder_into_which_nothing_came_goes_with_what_was_made_for_it(tmp_path: Path) -> None:
+    def fail(path: Path) -> None:
+        with files.folder(path):
+            assert path.is_dir()
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail(tmp_path / "a" / "b")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "there").mkdir()
+    with pytest.raises(KeyError):
+        fail(tmp_path / "there")
+    assert (tmp_path / "there").is_dir()
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(CaseError, match="cannot write"), files.folder(path, error=CaseError):
+            pass

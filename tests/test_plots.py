@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 from made_records import entry, record, unavailable
 
-from llgbench import plots
+from llgbench import frames, plots, report
 from llgbench.errors import RecordError
 
 PNG = b"\x89PNG\r\n"
@@ -49,7 +50,7 @@ def test_nothing_measured_is_refused(tmp_path: Path) -> None:
 def test_a_picture_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     made = record(tmp_path / "records", entry())
     with pytest.raises(RecordError, match="cannot write"):
-        plots.tails(made, tmp_path / "nowhere" / "x.png")
+        plots.tails(made, made.path / "x.png")
 
 
 def test_labels_by_n_do_not_touch() -> None:
@@ -62,3 +63,21 @@ def test_nines_are_evenly_spaced() -> None:
     assert ranks[0] == 0
     assert ranks[-1] == 999
     assert (np.diff(ranks) >= 0).all()
+
+
+NAMES = ("$a_{b$", "a|b<c>*d`e", "模型", os.fsdecode(b"caf\xe9"), "[/b]\nx", "/x@y/z")
+
+
+@pytest.mark.parametrize("name", NAMES, ids=ascii)
+def test_any_name_can_be_drawn_and_stands_in_its_cell(tmp_path: Path, name: str) -> None:
+    made = record(
+        tmp_path / "records",
+        entry(case=name, vocab=name, engine=name),
+        entry(case=f"{name}@16", vocab=name, engine=name, value=16, mask=[[900] * 20]),
+    )
+    text = report.write([made], tmp_path).read_text()
+    assert (tmp_path / "tails.png").stat().st_size > 1000
+    rows = [line for line in text.splitlines() if line.startswith("| ") and "baseline on" in line]
+    assert rows
+    assert not any("<" in line.replace("\\<", "") for line in rows)
+    assert frames.families(frames.View(made), name) == {name: [(16, f"{name}@16")]}

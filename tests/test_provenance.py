@@ -71,6 +71,18 @@ def test_a_changed_tree(repository: Path) -> None:
     assert not provenance.git_state(repository)["dirty"]
 
 
+def test_a_change_that_is_not_utf8(repository: Path) -> None:
+    for content in (b"caf\xe9\n", b"caf\xe8\n"):
+        (repository / "a").write_bytes(content)
+        (repository / "caf\udce9").write_bytes(content)
+        state = provenance.git_state(repository)
+        assert state["dirty"]
+        assert json.loads(json.dumps(state)) == state
+    # It is told from another change by its bytes.
+    (repository / "a").write_bytes(b"caf\xea\n")
+    assert provenance.git_state(repository)["changes"] != state["changes"]
+
+
 def test_a_new_file_is_a_change_and_a_result_is_none(repository: Path) -> None:
     (repository / "results").mkdir()
     (repository / "results" / "r").write_text("x")

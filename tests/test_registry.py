@@ -1,16 +1,25 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from llgbench import registry
 from llgbench.engine import Engine
-from llgbench.errors import EngineError, InputError, UnavailableError, UnknownNameError
+from llgbench.engines import store
+from llgbench.errors import (
+    EngineError,
+    InputError,
+    LlgbenchError,
+    UnavailableError,
+    UnknownNameError,
+)
 from llgbench.variant import VARIANTS, get
 
 
@@ -126,24 +135,100 @@ def test_what_cannot_serve_is_not_registered(tmp_path: Path, cache: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{", "[]", "{}", '{"spec": "x"}', '{"spec": 1, "path": "x"}', "\0"]
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        "{}",
+        '{"spec": "x"}',
+        '{"spec": 1, "path": "x"}',
+        "\0",
+        "[" * 5000,
+        "9" * 9000,
+    ],
 )
-def test_a_damaged_registration(wheel: Engine, cache: Path, content: str) -> None:
+def test_a_damaged_registration_is_the_fault_of_its_engine(
+    wheel: Engine, cache: Path, content: str
+) -> None:
     registry.add("mine", str(wheel.path), silent)
     file = cache / "engines" / "mine.json"
     file.write_text(content)
-    with pytest.raises(
-        EngineError, match=r"mine\.json is damaged .* add the engine again"
-    ) as caught:
-        registry.entries()
+    with pytest.raises(EngineError, match=r"damaged .*mine\.json.*add it again") as caught:
+        registry.get("mine")
     assert "\n" not in str(caught.value)
+    assert registry.get("wheel") is wheel
 
 
-def test_a_registration_that_is_not_text(wheel: Engine, cache: Path) -> None:
-    registry.add("mine", str(wheel.path), silent)
-    (cache / "engines" / "mine.json").write_bytes(b"\xff\xfe")
-    with pytest.raises(EngineError, match=r"mine\.json is damaged"):
-        registry.get("wheel")
+def test_a_registration_that_is_no_text_or_no_file(wheel: Engine, cache: Path) -> None:
+    folder = cache / "engines"
+    folder.mkdir(parents=True)
+    (folder / "bytes.json").write_bytes(b"\xff\xfe")
+    (folder / "folder.json").mkdir()
+    os.mkfifo(folder / "fifo.json")
+    (folder / "device.json").symlink_to("/dev/zero")
+    for name in ("bytes", "folder", "fifo", "device"):
+        with pytest.raises(EngineError, match=f"engine {name} has a damaged registration"):
+            registry.get(name)
+    # Nor does a file take the place of a built-in engine, or bring a name that cannot be.
+    (folder / "wheel.json").write_text(json.dumps({"spec": "x", "path": "/x"}))
+    (folder / "a b.json").write_text(json.dumps({"spec": "x", "path": "/x"}))
+    assert registry.get("wheel") is wheel
+    assert "a b" not in registry.entries()
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=300),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=5,
+)
+
+
+@settings(
+    max_examples=int(os.environ.get("LLGBENCH_FUZZ", "200")),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    st.binary(max_size=60)
+    | st.builds(
+        lambda spec, path: json.dumps({"spec": spec, "path": path}).encode(),
+        values | st.sampled_from(["pypi:1.7.6", "git:x@y", "build:stock", "./x.so"]),
+        values | st.sampled_from(["/x" * 3000, "a\0b", "/dev/zero", "/", "\udcff"]),
+    )
+)
+def test_no_registration_ends_in_a_traceback(cache: Path, content: bytes) -> None:
+    folder = cache / "engines"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "odd.json").write_bytes(content)
+    with pytest.raises(LlgbenchError):
+        registry.get("odd")
+    assert list(registry.entries()) == ["wheel", "stock", "fallback", "odd"]
+
+
+def test_what_the_cache_keeps_is_checked_before_it_is_loaded(
+    old_release: Engine, cache: Path
+) -> None:
+    library = cache / "releases" / "1.9.0" / old_release.path.name
+    store.keep(library, old_release.path.read_bytes(), "1.9.0")
+    registry.add("old", "pypi:1.9.0", silent)
+    with library.open("r+b") as file:
+        file.seek(5000)
+        file.write(b"?")
+    for name in ("old", "pypi:1.9.0"):
+        with pytest.raises(EngineError, match=r"was altered since it was kept .* not loaded"):
+            registry.get(name)
+    # Without its sha256 it is not taken for kept, and would be fetched again.
+    library.with_name(f"{library.name}.sha256").unlink()
+    with pytest.raises(UnavailableError, match=r"run: llgbench engine add old pypi:1\.9\.0"):
+        registry.get("old")
+
+
+def test_paths_of_any_bytes(wheel: Engine, tmp_path: Path, cache: Path) -> None:
+    for name in ("caf\udce9.so", 'a@b "c".so.1', "x+fallback=on.so", "library"):
+        copy = Path(shutil.copy(wheel.path, tmp_path / name))
+        assert registry.get(str(copy)).sha256 == wheel.sha256
+        assert registry.add("mine", str(copy), silent).path == copy
+        assert registry.get("mine").path == copy
 
 
 def test_a_cache_that_cannot_be_written(wheel: Engine, cache: Path) -> None:
@@ -160,23 +245,17 @@ def test_a_version_that_is_none(version: str) -> None:
 
 def test_a_release_that_does_not_exist(old_release: Engine, cache: Path) -> None:
     """With `old_release`, so that a package index that cannot be reached skips this."""
-    with pytest.raises(EngineError, match=r"no wheel of llguidance 9999\.0") as caught:
+    with pytest.raises(EngineError, match=r"no wheel of llguidance 9999\.0 .* newest .*1\.9\.1"):
         registry.get("pypi:9999.0")
-    assert "\n" not in str(caught.value)
-    assert not cache.exists()
+    assert not list(cache.glob("releases/*/*"))
 
 
 def test_a_fetched_release_is_kept(old_release: Engine, cache: Path) -> None:
-    folder = cache / "releases" / old_release.release
-    folder.mkdir(parents=True)
-    shutil.copy(old_release.path, folder)
-    # pip would have to be asked for it: it is in the cache, so it is not
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "executable", str(cache / "no-python"))
-        assert registry.fetch_release(old_release.release) == folder / old_release.path.name
+    library = cache / "releases" / old_release.release / old_release.path.name
+    store.keep(library, old_release.path.read_bytes(), old_release.release)
     lines: list[str] = []
     entry = registry.add("old", f"pypi:{old_release.release}", lines.append)
-    assert lines == [f"fetching llguidance {old_release.release}"]
-    assert entry.spec == f"pypi:{old_release.release}"
+    assert lines == []  # nothing is fetched, for it is there
+    assert (entry.spec, entry.path) == (f"pypi:{old_release.release}", library)
     table = json.loads((cache / "engines" / "old.json").read_text())
-    assert table == {"spec": entry.spec, "path": str(folder / old_release.path.name)}
+    assert table == {"spec": entry.spec, "path": str(library)}

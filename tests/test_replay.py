@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
+import faulty_engine
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -10,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from llgbench._native import lib
 
-from llgbench import case
-from llgbench.engine import INVALID_TOKEN, Engine, Matcher, Tokenizer
+from llgbench import bridge, case
+from llgbench.engine import INVALID_TOKEN, Engine, Matcher, Tokenizer, load
 from llgbench.errors import GrammarError
 from llgbench.replay import End, Op, Rounds, Samples, Subject, measure, replay, with_end
 
@@ -265,10 +267,97 @@ def test_a_closed_matcher_is_not_replayed(byte_tokenizer: Tokenizer) -> None:
 # ---- measure ----
 
 
-@pytest.mark.parametrize("wrong", [{"cold": 0}, {"warm": -1}, {"cached": -1}])
+@pytest.mark.parametrize("wrong", [{"cold": 0}, {"warm": -1}, {"cached": -1}, {"sibling": -1}])
 def test_rounds_that_measure_nothing(wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="at least one cold round"):
         Rounds(**wrong)
+
+
+def test_a_cold_round_has_one_sibling_at_most() -> None:
+    with pytest.raises(ValueError, match="one replay of a sibling at most"):
+        Rounds(cold=2, sibling=3)
+
+
+@pytest.mark.parametrize("sibling", [0, 1, 2])
+def test_siblings(byte_tokenizer: Tokenizer, sibling: int) -> None:
+    """One per text and round, of the text after each; they are as long as the text's own replay."""
+    subjects = {"a": Subject(byte_tokenizer, OPEN), "b": Subject(byte_tokenizer, CLOSED)}
+    traces = [ids(b"a"), ids(b"abc"), ids(b"")]
+    for name, samples in measure(subjects, traces, Rounds(2, 1, 0, sibling)).items():
+        assert samples.fault == ""
+        cold = [len(times) for times in samples.cold_mask_ns[:3]]
+        assert cold == ([1, 3, 0] if name == "a" else [1, 2, 0])
+        wanted = [*cold[1:], cold[0]] * sibling
+        assert [len(times) for times in samples.sibling_mask_ns] == wanted
+        assert len(samples.sibling_consume_ns) == len(samples.sibling_mask_ns)
+        assert len(samples.warm_mask_ns) == 3  # and apart from the other kinds
+
+
+def test_one_text_has_no_sibling(byte_tokenizer: Tokenizer) -> None:
+    subjects = {"a": Subject(byte_tokenizer, OPEN)}
+    assert measure(subjects, [ids(b"ab")], Rounds(2, 0, 0, 2))["a"].sibling_mask_ns == []
+
+
+def test_an_errored_subject_has_no_siblings(lab: Lab) -> None:
+    subject = case.load("json-enum", ROOT)
+    traces = [lab.vocab("llama-spm").trace(text.data) for text in subject.texts[:2]]
+    tokenizer = lab.tokenizer("llama-spm", "token_to_piece")
+    found = measure({"a": Subject(tokenizer, subject.lark())}, traces, Rounds(1, 1, 0, 1))["a"]
+    assert (found.sibling_mask_ns, found.warm_mask_ns, found.fault) == ([], [], "")
+
+
+def test_a_clone_stands_where_its_elder_does(byte_tokenizer: Tokenizer) -> None:
+    with byte_tokenizer.matcher(OPEN) as elder:
+        replay(elder, ids(b"abc"))
+        assert elder.reset()
+        with elder.clone() as clone, byte_tokenizer.matcher(OPEN) as fresh:
+            one, other = (replay(m, ids(b"cabx"), facts=True) for m in (clone, fresh))
+            for fact in ("allowed", "mask_hash", "flags"):
+                assert one.steps[fact].tolist() == other.steps[fact].tolist()
+            assert replay(elder, ids(b"b")).end is End.WHOLE  # the clone's tokens are not its
+
+
+LIES = {
+    "reset does nothing": ("matcher_reset", "return 0;", "on a matcher that was reset"),
+    "reset fails": ("matcher_reset", "return 1;", "RESET_ERROR"),
+    "nothing": ("clone_matcher", "return TRUTH;", ""),
+    "masks are lost": ("matcher_get_mask", "static int n; return n++ < 4 ? TRUTH : 0;", "ERROR"),
+}
+
+
+@pytest.mark.parametrize("what", LIES)
+def test_a_replay_that_is_not_as_the_first(tmp_path: Path, what: str) -> None:
+    name, body, why = LIES[what]
+    engine = load(faulty_engine.build(tmp_path, f"llg_{name}", body))
+    with bridge.byte_tokenizer(engine) as tokenizer:
+        subjects = {"a": Subject(tokenizer, OPEN)}
+        traces = [with_end(ids(data), tokenizer) for data in (b"ab", b"abc")]
+        samples = measure(subjects, traces, Rounds(1, 1, 0, 1))["a"]
+    assert why in samples.fault
+    assert bool(samples.fault) == bool(why)
+
+
+@pytest.mark.parametrize("body", ["return 0;", "static int n; return n++ ? 0 : TRUTH;"])
+def test_a_mask_that_is_null(tmp_path: Path, body: str) -> None:
+    engine = load(faulty_engine.build(tmp_path, "llg_matcher_get_mask", body))
+    with bridge.byte_tokenizer(engine) as tokenizer, tokenizer.matcher(OPEN) as matcher:
+        done = replay(matcher, ids(b"abc"), facts=True)
+        assert done.end is End.MASK_ERROR
+        assert len(done.op_ns) == len(done.steps) - 1
+        assert matcher.mask() is None
+
+
+@pytest.mark.parametrize("op", [Op.MASK, Op.CACHED, Op.VALIDATE, Op.FORCED, Op.ROLLBACK])
+def test_a_status_that_cannot_be(tmp_path: Path, op: Op) -> None:
+    name = {Op.VALIDATE: "validate_tokens", Op.FORCED: "compute_ff_tokens", Op.ROLLBACK: "rollback"}
+    # Validity is also asked for where a token is not in a mask; only too many are impossible.
+    engine = load(
+        faulty_engine.build(tmp_path, f"llg_matcher_{name.get(op, 'compute_mask')}", "return 1000;")
+    )
+    with bridge.byte_tokenizer(engine) as tokenizer, tokenizer.matcher(OPEN) as matcher:
+        done = replay(matcher, ids(b"abc"), op)
+        assert done.end is End.MASK_ERROR
+        assert (len(done.steps), len(done.op_ns)) == (1, 0)
 
 
 @settings(max_examples=20)

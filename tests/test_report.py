@@ -72,6 +72,27 @@ def test_cold_and_warm_are_not_mixed(tmp_path: Path) -> None:
     assert figure(found, "baseline", "p50").us == 5.0
     assert figure(found, "baseline", "p50", kind="warm").us == 2.0
     assert figure(found, "baseline", "p50", kind="cached", measure="mask").samples == 0
+    assert figure(found, "baseline", "p50", kind="sibling").samples == 0
+
+
+def test_siblings_are_a_kind_of_their_own(tmp_path: Path) -> None:
+    made = entry(mask=[[5000] * 20], warm_mask=[[2000] * 20], sibling_mask=[[3000] * 20])
+    found = frame(record(tmp_path, made))
+    assert figure(found, "baseline", "p50").us == 5.0
+    assert figure(found, "baseline", "p50", kind="warm").us == 2.0
+    assert figure(found, "baseline", "p50", kind="sibling").us == 3.0
+
+
+def test_what_is_not_judged_is_not_right(tmp_path: Path) -> None:
+    made = record(
+        tmp_path,
+        entry(mask=[[1000] * 20]),
+        entry(case="json-b", mask=[], label="not judged", reason="it has no texts"),
+        entry(case="json-c", mask=[[1000] * 20], label="refused", reason="text not in the grammar"),
+    )
+    [table] = report.headline(made)
+    assert cells(table, "verdict") == {"baseline": "right in 1, refused in 1, not judged in 1 of 3"}
+    assert figure(frame(made), "baseline", "p50").samples == 40
 
 
 def test_a_wrong_case_is_not_pooled(tmp_path: Path) -> None:
@@ -349,7 +370,7 @@ def test_nothing_measured_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no record"):
         report.markdown([])
     with pytest.raises(RecordError, match="nothing was measured; run"):
-        report.markdown([record(tmp_path / "a", complete=False)])
+        report.markdown([record(tmp_path / "a")])
     with pytest.raises(RecordError, match="not available: no engine"):
         report.headline(record(tmp_path / "b", unavailable("baseline")))
 

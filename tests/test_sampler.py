@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -134,6 +140,80 @@ def test_a_chain_of_llama_cpp_python_owns_it(lab: Lab) -> None:
     c.llama_sampler_accept(chain, allowed)
     assert made.errors == 0
     c.llama_sampler_free(chain)
+    assert made.live == 0
+
+
+# A double free or a free of foreign memory ends the process, so it has one of its own.
+IN_LLAMA = """
+import json, sys
+import numpy as np
+from llama_json import SCHEMA, GrammarLlama
+from llgbench import bridge, model, registry, variant
+from llgbench.vocab import open_vocab
+
+grammar = "%llguidance {}\\nstart: %json " + json.dumps(SCHEMA)
+masked = []
+
+def look(ids, scores):
+    masked.append(int(np.isneginf(scores).sum()))
+    return scores
+
+with open_vocab("llama-spm") as vocab:
+    path = model.synthesize("nano", vocab)
+    with bridge.build(registry.get("wheel"), vocab, variant.get("greedy_tokenize")) as tokenizer:
+        llama = GrammarLlama(str(path), n_ctx=512, n_threads=1, seed=7, verbose=False)
+        llama.follow(tokenizer, grammar)
+        options = {"max_tokens": 100, "logits_processor": [look, look]}
+        texts = [llama("Room: ", **options)["choices"][0]["text"] for _ in range(2)]
+        drops = llama.grammar.drops
+        llama.close()
+        del llama
+print(json.dumps({"texts": texts, "masked": masked, "drops": drops}))
+"""
+
+
+@pytest.mark.usefixtures("_vocabs_here")
+def test_a_llama_with_a_logits_processor_frees_each_sampler_once() -> None:
+    root = Path(__file__).resolve().parents[1]
+    path = os.pathsep.join([str(root / "examples"), *filter(None, sys.path)])
+    done = subprocess.run(
+        [sys.executable, "-c", IN_LLAMA], capture_output=True, text=True, check=False, cwd=root,
+        env={**os.environ, "PYTHONPATH": path, "MALLOC_CHECK_": "3", "MALLOC_PERTURB_": "165"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert all(1 <= json.loads(text)["nights"] <= 14 for text in found["texts"])
+    assert found["drops"] == 0
+    # The processors stand behind the grammar: what it forbids is forbidden already.
+    assert len(found["masked"]) >= 2
+    assert min(found["masked"]) > 0
+
+
+def test_the_places_of_python_samplers_move_with_them(lab: Lab) -> None:
+    from llama_cpp import _internals
+    from llama_cpp import llama_cpp as c
+
+    made = GrammarSampler(lab.tokenizer("llama-bpe", "greedy_tokenize"), GRAMMAR)
+    make: Any = _internals.LlamaSampler
+    samplers = make()
+
+    def places() -> list[int | None]:
+        return [
+            ctypes.cast(
+                c.llama_sampler_chain_get(samplers.sampler, at), ctypes.c_void_p
+            ).value
+            for at in range(c.llama_sampler_chain_n(samplers.sampler))
+        ]  # fmt: skip
+
+    samplers.add_greedy()
+    samplers.add_custom(lambda _: None)
+    samplers.add_greedy()
+    before, address = places(), made.address
+    made.put_before(samplers)
+    assert places() == [address, *before]
+    [(at, own)] = samplers.custom_samplers
+    assert places()[at] == ctypes.addressof(own.sampler)
+    samplers.close()
     assert made.live == 0
 
 

@@ -8,11 +8,13 @@ import itertools
 import math
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from made_records import entry
 
 from llgbench import decode_suite, paths, recording, suite
 from llgbench.configuration import Configuration
@@ -34,7 +36,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> suite.Values:
     """Return the whole quick grid, measured once with the fewest rounds."""
     quick = recording.QUICK
     try:
-        recording.QUICK = Rounds(cold=1, warm=1, cached=1)
+        recording.QUICK = Rounds(cold=1, warm=1, cached=1, sibling=1)
         return suite.measure(tmp_path_factory.mktemp("results"))
     finally:
         recording.QUICK = quick
@@ -104,7 +106,7 @@ def test_every_benchmark_and_parameter_runs(
             assert all(math.isfinite(x) and x >= 0 for x in value["samples"])
         elif value is not None:
             assert value >= 0 or math.isnan(value)
-    if not ran and all("takes valgrind" in reason for reason in reasons):
+    if not ran and all(reason.startswith("counting") for reason in reasons):
         pytest.skip(reasons[0])
     assert ran, "not one parameter runs here"
 
@@ -116,6 +118,22 @@ def test_what_is_wrong_is_not_pooled(found: suite.Values) -> None:
     right = found["json | llama-spm | greedy_tokenize"]
     assert isinstance(right, dict)
     assert right["right_cases"] == 4
+
+
+def test_what_is_not_judged_is_not_counted() -> None:
+    empty = entry(case="json-nested", label="not judged", reason="it has no texts")
+    given = entry(case="json-tool-call", label="refused", reason="x")
+    numbers = {"wrong_tokens": 0, "tokenizer_build_ns": 1, "token_table_ns": 1}
+    refused = replace(
+        given,
+        verdict={**given.verdict, "forbidden": 0, "accepted": 0},
+        facts={**given.facts, **numbers},
+    )
+    values = suite.values([empty, refused])
+    assert values[str(empty.configuration)] == "not judged: it has no texts"
+    pooled = values["json | llama-bpe | baseline"]
+    assert isinstance(pooled, dict)
+    assert pooled["right_cases"] == 1
 
 
 def test_the_figures_are_tracked(found: suite.Values) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import test_gguf_faults as gguf_files
 from conftest import Lab
 
 from llgbench import case, verify
@@ -68,3 +71,18 @@ def test_only_a_schemas_white_space_is_tightened() -> None:
     literal = case.load("forced-literal")
     assert verify._tight(literal) is literal
     assert '"whitespace_flexible": false' in verify._tight(case.load("json-enum")).source
+
+
+def test_a_vocab_that_llama_cpp_cannot_use_is_a_row(lab: Lab, tmp_path: Path) -> None:
+    broken = tmp_path / "cut.gguf"
+    broken.write_bytes(lab.vocab("llama-spm").path.read_bytes()[:5000])
+    first, second = verify.verify((str(broken), "llama-spm"), ("greedy_tokenize",))
+    assert "cut.gguf" in (first.unavailable or "")
+    assert second.right
+
+
+def test_a_vocab_that_kills_llama_cpp_is_a_row(lab: Lab, tmp_path: Path) -> None:
+    broken = gguf_files.write(tmp_path / "twice.gguf", [*gguf_files.BYTES, b"on", b"on"])
+    first, second = verify.verify((str(broken), "llama-spm"), ("greedy_tokenize",))
+    assert first.unavailable == "llama.cpp: token 'on' is listed twice (256 and 257)"
+    assert second.right

@@ -8,6 +8,7 @@ configuration, so that all commits are measured by one and the same llgbench.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import site
 import sys
@@ -158,7 +159,7 @@ def write(
         UnavailableError: the installed wheel, the reference of the ratios, is not there.
         RecordError: the folder cannot be written.
     """
-    repo = repo.expanduser().resolve()
+    repo = Path(os.path.realpath(os.path.expanduser(repo)))
     git_build.parse(f"{git_build.PREFIX}{repo}@{branch}")
     if shutil.which("cargo") is None:
         raise InputError("ASV builds llguidance by cargo, and there is none on PATH")

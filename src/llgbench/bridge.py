@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -31,7 +32,7 @@ def build(engine: Engine, vocab: Vocab, variant: Variant) -> Tokenizer:
             "(it rejects `listed` under every option)"
         )
     table = vocab.table(variant.token_bytes)
-    return Tokenizer(engine, table.lens, table.data, vocab.eos, _context(vocab, variant))
+    return Tokenizer(engine, table.lens, table.data, vocab.eos, context(vocab, variant))
 
 
 def options(engine: Engine, variant: Variant) -> dict[str, Any]:
@@ -41,10 +42,14 @@ def options(engine: Engine, variant: Variant) -> dict[str, Any]:
 
 def is_greedy(vocab: Vocab, variant: Variant) -> bool:
     """Whether this variant leaves llguidance without a tokenize_fn on this vocab."""
-    return _context(vocab, variant) is None
+    return context(vocab, variant) is None
 
 
-def _context(vocab: Vocab, variant: Variant) -> Any:
+def context(vocab: Vocab, variant: Variant) -> Any:
+    """Return what a variant's tokenize_fn gets, ``lb_tokenize_context *``; None where it has none.
+
+    The vocab must not be closed as long as it is used.
+    """
     match variant.tokenize:
         case "always":
             return _tokenize_context(vocab, b"")
@@ -90,13 +95,16 @@ def _sentinel_context(vocab: Vocab) -> Any:
     return _tokenize_context(vocab, sentinel)
 
 
-def byte_tokenizer(engine: Engine) -> Tokenizer:
+def byte_tokenizer(engine: Engine, special_tokens: Sequence[str] = ()) -> Tokenizer:
     """Build a tokenizer of 256 single bytes, token id = byte, and an end token 256.
 
     It shows what a grammar accepts apart from any vocabulary, byte by byte.
+
+    Args:
+        engine: where it is built.
+        special_tokens: names of special tokens, which get the ids from 257 on.
     """
-    lens = np.ones(257, np.uint32)
-    end = b"\xff<end>"
-    lens[256] = len(end)
-    data = np.frombuffer(bytes(range(256)) + end, np.uint8)
+    special = [b"\xff" + name.encode() for name in ("<end>", *special_tokens)]
+    lens = np.array([1] * 256 + [len(token) for token in special], np.uint32)
+    data = np.frombuffer(bytes(range(256)) + b"".join(special), np.uint8)
     return Tokenizer(engine, lens, data, eos=256)

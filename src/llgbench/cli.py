@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 
 import click
 
 import llgbench
-from llgbench import output
+from llgbench import defects, files, output, processes
 from llgbench.commands.alerts import alerts_command, asv_command
 from llgbench.commands.check import check
 from llgbench.commands.compare import compare_command
@@ -37,7 +38,8 @@ def cli() -> None:
       llgbench run --case json-tool-call   time one case under the four variants
       llgbench report                      tables and pictures of the newest record
 
-    Exit status: 0 all well, 1 something is not as recorded, 2 the input cannot be used.
+    Exit status: 0 all well, 1 something is slower or not as recorded, 2 the input cannot be used,
+    70 a defect of llgbench itself.
     """
 
 
@@ -59,28 +61,93 @@ for _command in (
 
 
 def main() -> None:
-    """Run the command line; the user's mistakes end in one line and exit status 2."""
+    """Run the command line; whatever goes wrong ends in one line and an exit status."""
+    output.prepare_streams()
+    processes.handle_signals()
+    status = _status()
+    try:
+        sys.stdout.flush()
+    except OSError:
+        output.drop_stdout()
+    sys.exit(status)
+
+
+def _invoke() -> int:
+    stdout = sys.stdout
     try:
         status = cli.main(standalone_mode=False)
-        sys.exit(status if isinstance(status, int) else 0)
+    except SystemExit as error:
+        status = error.code
+    if sys.stdout is not stdout:
+        # Where the reader has gone click puts another there, and ends with what is no difference.
+        return output.EXIT_BAD_INPUT
+    return status if isinstance(status, int) else 0
+
+
+def _status() -> int:
+    try:
+        status = _invoke()
+        output.flush()
+        return status
     except LlgbenchError as error:
-        _fail(str(error))
+        _complain(str(error))
     except click.ClickException as error:
         hint = ""
         if isinstance(error, click.UsageError) and error.ctx is not None:
             hint = f" (see {error.ctx.command_path} --help)"
-        _fail(f"{error.format_message()}{hint}")
+        _complain(f"{error.format_message()}{hint}")
     except (KeyboardInterrupt, click.Abort):
-        _fail("interrupted; nothing half-written is left behind")
+        _complain("interrupted; nothing half-written is left behind")
     except BrokenPipeError:
         # The reader of our output has gone; what is left to say is for nobody.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(output.EXIT_BAD_INPUT)
+        output.drop_stdout()
+    except OSError as error:
+        if error.errno not in _ENVIRONMENT and error.filename is None:
+            return _defect(error)
+        place = "cannot read or write"
+        if isinstance(error.filename, str | bytes):
+            place = os.fsdecode(error.filename)
+        _complain(f"{place}: {error.strerror or error}")
+    except MemoryError:
+        _complain("out of memory; give fewer or smaller inputs, or fewer rounds")
+    except ImportError as error:
+        _complain(f"a package is missing or broken: {error}; install llgbench again")
+    except UnicodeEncodeError as error:
+        # A file's name whose bytes are no text cannot be handed on to a worker, nor into a file.
+        _complain(f"{files.one_line(ascii(error.object), 120)} is not UTF-8; rename the file")
+    except (RecursionError, UnicodeError) as error:
+        # Foreign input, as a rule, that came by a way on which nobody names its file.
+        deep = isinstance(error, RecursionError)
+        what = "is nested too deeply" if deep else f"is not valid text: {error}"
+        _complain(f"an input {what}{_kept(error)}")
+    except Exception as error:
+        return _defect(error)
+    return output.EXIT_BAD_INPUT
 
 
-def _fail(message: str) -> None:
+# What the system refuses whatever the program: no space, no quota, too large a file, no more
+# descriptors or memory, a file system that is read-only or broken.
+_ENVIRONMENT = frozenset(
+    (
+        errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM,
+        errno.EROFS, errno.EIO, errno.EAGAIN,
+    )
+)  # fmt: skip
+
+
+def _defect(error: Exception) -> int:
+    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    _complain(f"a defect of llgbench itself ({what}); please report it{_kept(error)}")
+    return output.EXIT_DEFECT
+
+
+def _kept(error: BaseException) -> str:
+    path = defects.keep(error)
+    return f"; the traceback is in {path}" if path is not None else ""
+
+
+def _complain(message: str) -> None:
     output.say(f"llgbench: {' '.join(message.split())}")
-    sys.exit(output.EXIT_BAD_INPUT)
 
 
 if __name__ == "__main__":

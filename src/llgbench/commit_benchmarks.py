@@ -77,7 +77,7 @@ def measure(
         InputError: the installed wheel is another than the reference.
         EngineError: the library cannot serve.
     """
-    from llgbench import sides
+    from llgbench import processes, sides
     from llgbench.compare_worker import Job
     from llgbench.errors import CompareError, InputError
     from llgbench.git_build import LIBRARY
@@ -94,21 +94,27 @@ def measure(
         )
     commit = sides.resolve(str(library or Path(sys.prefix) / LIBRARY), say)
     found: Values = {}
-    for vocab in vocabs:
-        done: list[dict[str, Any]] = []
-        job = Job(
-            0, reference, commit, vocab, "greedy_tokenize", tuple(cases), SECONDS * len(cases),
-            mode="history",
-        )  # fmt: skip
-        try:
-            for number in range(PROCESSES):
-                # The others stay where one is killed; too few are no value.
-                with suppress(WorkerLostError):
-                    done.append((work or spawn)(replace(job, number=number)))
-        except CompareError as error:
-            found |= {parameter(case, vocab): str(error) for case in cases}
-        else:
-            found |= {parameter(case, vocab): _metrics(done, case) for case in cases}
+    with processes.temporary_folder() as place:
+        # As in any comparison: a file that others use as well would not be a fair reference.
+        base, head = (
+            sides.private(side, place, name)
+            for side, name in zip((reference, commit), sides.SIDES, strict=True)
+        )
+        for vocab in vocabs:
+            done: list[dict[str, Any]] = []
+            job = Job(
+                0, base, head, vocab, "greedy_tokenize", tuple(cases), SECONDS * len(cases),
+                mode="history",
+            )  # fmt: skip
+            try:
+                for number in range(PROCESSES):
+                    # The others stay where one is killed; too few are no value.
+                    with suppress(WorkerLostError):
+                        done.append((work or spawn)(replace(job, number=number)))
+            except CompareError as error:
+                found |= {parameter(case, vocab): str(error) for case in cases}
+            else:
+                found |= {parameter(case, vocab): _metrics(done, case) for case in cases}
     return found
 
 

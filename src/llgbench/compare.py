@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,17 +17,31 @@ from typing import Any
 
 import numpy as np
 
-from llgbench import case, counting, inference, paths, pyperf_files, sides, variant, vocab
+from llgbench import (
+    case,
+    counting,
+    files,
+    inference,
+    paths,
+    processes,
+    pyperf_files,
+    sides,
+    variant,
+    vocab,
+)
 from llgbench.compare_worker import Job
-from llgbench.comparison import Comparison, Plan, headline, measured, table
+from llgbench.comparison import IDENTICAL, Comparison, Plan, headline, measured, table
 from llgbench.configuration import CHECKPOINTS, QUICK_JSON_CASES, QUICK_LEXER_CASES
 from llgbench.errors import CompareError, RecordError
 from llgbench.inference import MIN_PROCESSES
-from llgbench.sides import Side
+from llgbench.sides import SIDES, Side
 from llgbench.workers import WorkerLostError, spawn
 
 # The processes after which the data are looked at for an early end; then every time 1.5 as many.
 FIRST_LOOK = 8
+
+# After a count the clock is not begun for less: MIN_PROCESSES would not fit.
+LEAST_FOR_THE_CLOCK_S = 10.0
 
 
 def compare(
@@ -155,7 +168,7 @@ def plan_of(
         given if "/" in given else c.name for given, c in zip(chosen, loaded, strict=True)
     )
     for name in vocabs or ("llama-bpe",):
-        vocab.open_vocab(name).close()
+        vocab.rehearse(name)
     return Plan(
         vocabs=tuple(dict.fromkeys(vocabs)) or ("llama-bpe",),
         cases=names,
@@ -174,6 +187,7 @@ def run(
     *,
     count: bool = False,
     say: Callable[[str], None] = lambda _: None,
+    announce: Callable[[str], None] = lambda _: None,
 ) -> tuple[Comparison, Path]:
     """Resolve, compare, write the files.
 
@@ -184,25 +198,27 @@ def run(
         folder: where the files go; a new folder under comparisons/ where None.
         count: let instructions decide; the clock gets what is left of the budget.
         say: called with lines of progress.
+        announce: called with what nobody should miss: what is fetched, and whose code is built.
 
     Returns:
         The comparison and the folder of comparison.json, base.json and head.json.
     """
-    base = sides.resolve(base_spec, say)
-    with tempfile.TemporaryDirectory(prefix="llgbench-") as place:
-        head = (
-            sides.resolve(head_spec, say) if head_spec is not None
-            else sides.twin(base, Path(place))
-        )  # fmt: skip
-        where = folder or _new_folder()
-        try:
-            where.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RecordError(f"cannot write {where}: {error.strerror}") from None
-        decide = _by_count if count else compare
-        found = decide(base, head, plan, say)
-    found.self_test = head_spec is None
-    _write(found, where)
+    base = sides.resolve(base_spec, announce)
+    head = sides.twin(base) if head_spec is None else sides.resolve(head_spec, announce)
+    stamped = paths.root() / "comparisons" / f"{datetime.now(UTC):%Y%m%dT%H%M%S}"
+    with files.folder(folder or stamped, numbered=folder is None, error=RecordError) as where:
+        if head_spec is not None and base.is_same_as(head):
+            found = Comparison(base, head, plan, ended=IDENTICAL)
+        else:
+            with processes.temporary_folder() as place:
+                copies = (
+                    sides.private(base, place, SIDES[0]),
+                    sides.private(head, place, SIDES[1]),
+                )
+                found = (_by_count if count else compare)(*copies, plan, say)
+            found.base, found.head = base, head
+        found.self_test = head_spec is None
+        _write(found, where)
     return found, where
 
 
@@ -211,10 +227,10 @@ def _by_count(base: Side, head: Side, plan: Plan, say: Callable[[str], None]) ->
     started = time.monotonic()
     counted = counting.count(base, head, plan, say)
     left = plan.budget_s - (time.monotonic() - started)
-    if counted.differences and not counted.rows:
+    if (counted.differences and not counted.rows) or left < LEAST_FOR_THE_CLOCK_S:
         return counted
     try:
-        timed = compare(base, head, replace(plan, budget_s=max(left, 1.0), threshold=0.02), say)
+        timed = compare(base, head, replace(plan, budget_s=left, threshold=0.02), say)
         counted.clock, counted.processes, counted.lost = timed.rows, timed.processes, timed.lost
     except CompareError as error:
         say(f"no time left for the clock: {error}")
@@ -223,21 +239,7 @@ def _by_count(base: Side, head: Side, plan: Plan, say: Callable[[str], None]) ->
 
 
 def _write(found: Comparison, where: Path) -> None:
-    try:
-        part = where / "comparison.part"
-        part.write_text(json.dumps(found.to_json(), indent=1))
-        part.replace(where / "comparison.json")
-    except OSError as error:
-        raise RecordError(f"cannot write {where}: {error.strerror}") from None
+    text = json.dumps(found.to_json(), indent=1)
+    files.write(where / "comparison.json", text, error=RecordError)
     if found.processes:
         pyperf_files.write(where, measured(found.processes), found.processes)
-
-
-def _new_folder() -> Path:
-    stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%S}"
-    folder = paths.root() / "comparisons" / stamp
-    number = 1
-    while folder.exists():
-        number += 1
-        folder = folder.with_name(f"{stamp}-{number}")
-    return folder

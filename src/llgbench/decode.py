@@ -11,22 +11,31 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from llgbench import bridge, checks
+from llgbench import bridge, checks, record_lines
 from llgbench._native import ffi, lib
 from llgbench.case import Case, Text
 from llgbench.configuration import Configuration
 from llgbench.engine import Engine, TokenArray, Tokenizer
-from llgbench.errors import GrammarError, InputError, ModelError, UnavailableError
+from llgbench.errors import (
+    GrammarError,
+    InputError,
+    ModelError,
+    RecordError,
+    UnavailableError,
+)
 from llgbench.model import Context
+from llgbench.record_lines import Count
 from llgbench.records import Arrays, Entry
 from llgbench.replay import with_end
 from llgbench.runner import Ready, Workbench, judge, prepare, traces_of
 from llgbench.sampler import Chain, GrammarSampler, Selection, decoder
+from llgbench.trace import trace_of
 from llgbench.variant import Variant
 from llgbench.vocab import Vocab
 
@@ -95,6 +104,8 @@ MODES: dict[str, Mode] = {
         ),
     )
 }  # fmt: skip
+
+_SUMMED = ("wall", *PARTS, "n_committed", "n_forced", "n_missed")
 
 SAMPLING_FIRST = ("sample-first", "validate-first")
 
@@ -309,7 +320,7 @@ def measure(
         ModelError: the model's vocabulary is not the bench's.
     """
     context.model.require_vocab(bench.vocab)
-    _require_room(cases.values(), bench.vocab, context, plan)
+    require_room(cases.values(), bench.vocab, context, plan)
     for name, case in cases.items():
         group = [c for c in configurations if c.case == name]
         if group:
@@ -317,7 +328,7 @@ def measure(
             yield from _measure_case(group, case, bench, context, plan, modes)
 
 
-def _require_room(cases: Iterable[Case], vocab: Vocab, context: Context, plan: Plan) -> None:
+def require_room(cases: Iterable[Case], vocab: Vocab, context: Context, plan: Plan) -> None:
     """Refuse a context that is too short, before anything is measured."""
     if plan.free:
         context.require(plan.max_tokens, "what is to be sampled")
@@ -325,7 +336,7 @@ def _require_room(cases: Iterable[Case], vocab: Vocab, context: Context, plan: P
     for case in cases:
         for text in decodable(case):
             try:
-                n = len(vocab.trace(text.data))
+                n = len(trace_of(text, vocab))
             except UnavailableError:
                 break  # the case's entries say so
             context.require(n + 1, f"text {text.name!r} of {case.name}")
@@ -339,7 +350,7 @@ def _measure_case(
     try:
         if not texts:
             raise UnavailableError("no text of it is accepted, so there is none to decode")
-        traces = [bench.vocab.trace(text.data) for text in texts]
+        traces = [trace_of(text, bench.vocab) for text in texts]
     except UnavailableError as error:
         yield from (Entry(c, unavailable=str(error)) for c in group)
         return
@@ -385,9 +396,11 @@ def _run_side(
 def decodable(case: Case) -> list[Text]:
     """Return the texts to decode: those that stock accepts, or the fallback where stock does not.
 
+    A text of which nothing is recorded is taken, too.
+
     A text that every lexer rejects has no place in a decode: no sampler would have written it.
     """
-    texts = [t for t in case.texts if t.stock is not None and t.stock.accepted]
+    texts = [t for t in case.texts if t.stock is None or t.stock.accepted]
     return texts or [t for t in case.texts if t.fallback is not None and t.fallback.accepted]
 
 
@@ -434,6 +447,60 @@ def _entry(
     facts["options"] = bridge.options(ready.engine, ready.variant)
     engine = {"release": ready.engine.release, "sha256": ready.engine.sha256}
     return Entry(ready.configuration, engine, side.verdict, samples, facts)
+
+
+class _PlanFacts(TypedDict):
+    sequences: Annotated[int, msgspec.Meta(ge=1, le=MAX_SEQUENCES)]
+    free: bool
+
+
+class _DeviceFacts(TypedDict):
+    kind: str
+    name: NotRequired[str]
+
+
+class _ModelFacts(TypedDict):
+    label: str
+    synthetic: bool
+    description: str
+    parameters: Count
+    device: _DeviceFacts
+
+
+class _Facts(TypedDict):
+    """What readers of a decode record rely on; see :func:`_entry`."""
+
+    kind: Literal["decode"]
+    mode: str
+    plan: _PlanFacts
+    model: _ModelFacts
+    threads: Count
+    texts: list[dict[str, Any]]
+    runs: Count
+    drops: Count
+    lost_at: Count | None
+    checked: list[str]
+
+
+def require(entry: Entry, where: str) -> None:
+    """Refuse an entry that :func:`summarize` and :func:`verdict` cannot read.
+
+    Args:
+        entry: as read from a record.
+        where: the record; begins the message.
+
+    Raises:
+        RecordError: it is damaged, or not of a decode record.
+    """
+    if entry.unavailable is not None:
+        return
+    where = f"{where}: {entry.configuration}"
+    record_lines.require(entry.facts, _Facts, where)
+    if entry.verdict and not {"label", "reason"} <= entry.verdict.keys():
+        raise RecordError(f"{where} is damaged: the verdict is incomplete")
+    steps = [[len(array) for array in entry.samples.get(name, ())] for name in _SUMMED]
+    if any(lengths != steps[0] for lengths in steps):
+        raise RecordError(f"{where} is damaged: its samples are not of the same steps")
 
 
 @dataclass(frozen=True)
@@ -489,6 +556,7 @@ def summarize(entry: Entry) -> Summary | None:
     total = {
         name: float(sum(int(arrays[i].sum()) for i in chosen))
         for name, arrays in entry.samples.items()
+        if name in _SUMMED
     }
     steps = sum(len(entry.samples["wall"][i]) for i in chosen)
     if steps == 0 or total["wall"] == 0:

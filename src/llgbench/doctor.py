@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from llgbench import provenance, registry, replay, vocab
+from llgbench import callgrind, provenance, registry, replay, vocab
+from llgbench.engines.facts import facts
 from llgbench.errors import LlgbenchError
 
 Status = Literal["ok", "skip", "warn"]
@@ -32,35 +33,41 @@ class Finding:
 
 def examine() -> Iterator[Finding]:
     """Look at engines, vocabularies, llama.cpp's backends, tools, and the machine."""
-    yield from _engines()
-    yield _vocabs()
-    yield from _llama()
-    yield _tool("cargo", "engines are not built: greedy_lexeme_fallback is not available")
-    yield _tool("valgrind", "no instruction counts")
-    yield from _machine()
+    for what, look in (
+        ("engines", _engines), ("vocabs", _vocabs), ("llama.cpp", _llama), ("tools", _tools),
+        ("machine", _machine),
+    ):  # fmt: skip
+        try:
+            yield from look()
+        except LlgbenchError as error:  # the others are looked at all the same
+            yield Finding(what, "skip", str(error), "see the message")
 
 
 def _engines() -> Iterator[Finding]:
     for entry in registry.entries().values():
         what = f"engine {entry.name}"
+        if entry.fault:
+            yield Finding(what, "skip", entry.fault, f"run: {entry.remedy}")
+            continue
         if entry.path is None:
             yield Finding(what, "skip", f"{entry.spec}, not here", f"run: {entry.remedy}")
             continue
         try:
-            engine = registry.get(entry.name)
-            ability = engine.fallback_option or "no fallback"
-            yield Finding(what, "ok", f"{engine.release}, {ability}, sha256 {engine.sha256[:12]}")
+            about = facts(registry.locate(entry.name))
+            ability = about.fallback_option or "no fallback"
+            yield Finding(what, "ok", f"{about.release}, {ability}, sha256 {about.sha256[:12]}")
         except LlgbenchError as error:
             yield Finding(what, "skip", str(error), f"run: {entry.remedy}")
 
 
-def _vocabs() -> Finding:
+def _vocabs() -> Iterator[Finding]:
     entries = vocab.catalogue()
     absent = [entry.name for entry in entries.values() if not entry.here]
     detail = f"{len(entries) - len(absent)} of {len(entries)} fetched"
     if absent:
-        return Finding("vocabs", "skip", detail, "run: llgbench vocab fetch")
-    return Finding("vocabs", "ok", detail)
+        yield Finding("vocabs", "skip", detail, "run: llgbench vocab fetch")
+    else:
+        yield Finding("vocabs", "ok", detail)
 
 
 def _llama() -> Iterator[Finding]:
@@ -80,6 +87,16 @@ def _llama() -> Iterator[Finding]:
         yield Finding("llama.cpp GPU", "ok", "built with GPU offload")
     else:
         yield Finding("llama.cpp GPU", "skip", "built without it", "--device cuda is refused")
+
+
+def _tools() -> Iterator[Finding]:
+    yield _tool("cargo", "engines are not built: greedy_lexeme_fallback is not available")
+    yield _tool("git", "engines of a checkout (git:PATH@REV) are not built")
+    why = callgrind.missing()
+    if why is None:
+        yield Finding("valgrind", "ok", "instructions can be counted")
+    else:
+        yield Finding("valgrind", "skip", why, "no instruction counts")
 
 
 def _tool(name: str, without: str) -> Finding:

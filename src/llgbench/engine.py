@@ -7,7 +7,6 @@ manager, and keeps alive what its handle points to.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import struct
 import sys
@@ -20,12 +19,11 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
+from llgbench import files
 from llgbench._native import ffi, lib
+from llgbench.engines import store
 from llgbench.errors import EngineError, GrammarError
-
-# The names under which an engine may offer the greedy lexeme fallback; the second is the one of
-# upstream's open pull request.
-FALLBACK_OPTIONS = ("greedy_lexeme_fallback", "lexer_backtracking")
+from llgbench.variant import FALLBACK_OPTIONS
 
 # The ability is proven by behaviour: a lexer without the fallback rejects this text, whatever
 # options it is given, because unknown options are ignored in silence.
@@ -33,6 +31,9 @@ _PROBE_GRAMMAR = 'start: STEM SUFFIX\nSTEM: "list" | "listen"\nSUFFIX: "ed"\n'
 _PROBE_TEXT = b"listed"
 
 INVALID_TOKEN = 0xFFFFFFFF
+
+# The first release with the functions of LlgMatcher.
+OLDEST = "0.7.10"
 
 _ELF_HEAD = 64
 _PT_LOAD = 1
@@ -63,28 +64,38 @@ class Engine:
         why = _elf_fault(path)
         if why is not None:
             raise EngineError(f"{path}: cannot serve as an engine: {why}")
-        if lib.lb_engine_open(str(path).encode(), self.api, error, len(error)) != 0:
-            why = ffi.string(error).decode(errors="replace").removeprefix(f"{path}: ")
+        if lib.lb_engine_open(os.fsencode(path), self.api, error, len(error)) != 0:
+            why = os.fsdecode(ffi.string(error)).removeprefix(f"{path}: ")
+            if why.startswith("it has no ") and self.symbol("llg_new_tokenizer") is not None:
+                lacks = why.removeprefix("it has no ").partition(",")[0]
+                why = f"it has no {lacks}, which llguidance has since {OLDEST}; use a newer one"
             raise EngineError(f"{path}: cannot serve as an engine: {why}")
 
     @cached_property
     def version(self) -> str:
-        """llguidance's own version string (``llg_get_version``), such as ``llguidance@1.9.1 …``."""
-        return str(ffi.string(self.api.get_version()).decode(errors="replace"))
+        """llguidance's own version string (``llg_get_version``), such as ``llguidance@1.9.1 …``.
+
+        Empty where the library does not say: releases before 1.7.5 have no such function.
+        """
+        given = ffi.NULL if self.api.get_version == ffi.NULL else self.api.get_version()
+        return "" if given == ffi.NULL else str(ffi.string(given).decode(errors="replace"))
 
     @cached_property
     def release(self) -> str:
-        """The llguidance release in the version string, such as ``1.9.1``."""
+        """The llguidance release, such as ``1.9.1``.
+
+        From the version string; where there is none, from what lies beside the library: the note
+        of a library in the cache, or the metadata of the installed package. Else ``unknown``.
+        """
         for word in self.version.replace(",", " ").split():
             if word.startswith("llguidance@"):
                 return word.removeprefix("llguidance@")
-        return self.version
+        return self.version or store.release_of(self.path) or "unknown"
 
     @cached_property
     def sha256(self) -> str:
         """The library's sha256, in hex."""
-        with self.path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return files.sha256(self.path, error=EngineError)
 
     @cached_property
     def fallback_option(self) -> str | None:
@@ -107,7 +118,7 @@ class Engine:
 
     def symbol(self, name: str) -> Any:
         """Return the address of an optional export as ``void *``, or None where there is none."""
-        address = lib.lb_symbol(str(self.path).encode(), name.encode())
+        address = lib.lb_symbol(os.fsencode(self.path), name.encode())
         return None if address == ffi.NULL else address
 
     def __repr__(self) -> str:
@@ -136,6 +147,8 @@ def _elf_fault(path: Path) -> str | None:
             size = path.stat().st_size
     except OSError as error:
         return error.strerror
+    except (OverflowError, ValueError):  # a place that no file has
+        return "the file is damaged"
     if entry < 40 or len(table) < entry * entries:
         return "the file is cut short"
     for at in range(0, len(table), entry):
@@ -163,7 +176,7 @@ def load(path: Path | str) -> Engine:
 
     Takes ``RUST_BACKTRACE`` and ``RUST_LIB_BACKTRACE`` out of the environment of this process.
     """
-    return _load_resolved(Path(path).resolve())
+    return _load_resolved(Path(os.path.realpath(path)))
 
 
 class _Handle:
@@ -265,6 +278,11 @@ class Tokenizer(_Handle):
             )
         self._pointer = result[0]
 
+    @property
+    def mask_words(self) -> int:
+        """Words of 32 bits in a mask over this vocabulary."""
+        return (self.n_tokens + 31) // 32
+
     def _free(self, pointer: Any) -> None:
         self.engine.api.free_tokenizer(pointer)
 
@@ -298,7 +316,11 @@ class Matcher(_Handle):
     """
 
     def __init__(self, tokenizer: Tokenizer, grammar: str, kind: str = "lark") -> None:
-        """Compile a grammar; see :meth:`Tokenizer.matcher`."""
+        """Compile a grammar; see :meth:`Tokenizer.matcher`.
+
+        Raises:
+            EngineError: the engine gives no matcher, or one whose masks have another size.
+        """
         self.tokenizer = tokenizer
         self._api = tokenizer.engine.api
         init = ffi.new("lb_constraint_init *")
@@ -310,20 +332,37 @@ class Matcher(_Handle):
         self.compile_ns = int(
             lib.lb_timed_new_matcher(self._api, init, kind.encode(), data, result)
         )
+        if result[0] == ffi.NULL:
+            raise EngineError(f"{tokenizer.engine.path}: llg_new_matcher returns NULL")
         self._pointer = result[0]
         error = self.error()
         if error is not None:
             self.close()
             raise GrammarError(error)
+        # Whoever reads a mask reads `tokenizer.mask_words`; of another size it is no mask.
+        size = int(self._api.matcher_get_mask_byte_size(self.pointer))
+        if size != 4 * tokenizer.mask_words:
+            self.close()
+            raise EngineError(
+                f"{tokenizer.engine.path}: its masks have {size} bytes, where {tokenizer.n_tokens} "
+                f"tokens need {4 * tokenizer.mask_words}"
+            )
 
     def _free(self, pointer: Any) -> None:
         self._api.free_matcher(pointer)
 
     def clone(self) -> Matcher:
-        """Return an independent matcher in the same state."""
+        """Return an independent matcher in the same state.
+
+        Raises:
+            EngineError: the engine gives none.
+        """
         other = Matcher.__new__(Matcher)
         other.tokenizer, other._api, other.compile_ns = self.tokenizer, self._api, 0
-        other._pointer = self._api.clone_matcher(self.pointer)
+        pointer = self._api.clone_matcher(self.pointer)
+        if pointer == ffi.NULL:
+            raise EngineError(f"{self.tokenizer.engine.path}: llg_clone_matcher returns NULL")
+        other._pointer = pointer
         return other
 
     def error(self) -> str | None:
@@ -340,8 +379,10 @@ class Matcher(_Handle):
         """
         if self._api.matcher_compute_mask(self.pointer) != 0:
             return None
-        size = self._api.matcher_get_mask_byte_size(self.pointer)
-        words = ffi.buffer(self._api.matcher_get_mask(self.pointer), size)
+        mask = self._api.matcher_get_mask(self.pointer)
+        if mask == ffi.NULL:
+            return None
+        words = ffi.buffer(mask, 4 * self.tokenizer.mask_words)
         return np.frombuffer(words, dtype=np.uint32).copy()
 
     def allowed(self) -> npt.NDArray[np.int64] | None:
@@ -372,7 +413,7 @@ class Matcher(_Handle):
         room = 1024
         output = ffi.new("uint32_t[]", room)
         n = self._api.matcher_compute_ff_tokens(self.pointer, output, room)
-        return [int(output[i]) for i in range(max(n, 0))]
+        return [int(output[i]) for i in range(min(max(n, 0), room))]
 
     def rollback(self, n: int) -> bool:
         """Take the last ``n`` tokens back; False on an error."""

@@ -7,22 +7,16 @@ that went in, so building again is a look-up.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import io
 import json
-import os
 import re
-import shutil
-import subprocess
 import tarfile
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import lru_cache
+from collections.abc import Callable
 from pathlib import Path
 
 from llgbench import paths
+from llgbench.engines import cargo, store
 from llgbench.errors import EngineError, UnavailableError, UnknownNameError
 
 FLAVOURS = ("stock", "fallback")
@@ -32,27 +26,12 @@ _CRATE = "llguidance"
 _COMMON = ("Cargo.toml", "Cargo.lock", "src/lib.rs", "common.patch")
 _FALLBACK = ("fallback.patch", "fallback.rs")
 _MODULE = "src/earley/parser/fallback.rs"
-_LIBRARIES = ("libllgbench_engine.so", "libllgbench_engine.dylib", "llgbench_engine.dll")
-# A user's own compiler flags would make two machines' engines differ under one key.
-_DROPPED_VARIABLES = re.compile(r"(CARGO_(ENCODED_|BUILD_)?|^)RUSTFLAGS$|^CARGO_PROFILE_")
-_LOG_TAIL = 12
+_LIBRARY = "libllgbench_engine.so"
 # How an engine is built, beside the files; these are part of the key. A change of `_lay_out` that
 # changes what is built takes a new number.
-_LAYOUT = 1
+_LAYOUT = 2
 _COMMAND = ("build", "--release", "--locked", "--offline")
 _FEATURES = {"stock": (), "fallback": ("--features", "fallback")}
-
-
-def missing() -> str | None:
-    """Return one line that says what is missing to build engines here; None where nothing is."""
-    absent = [tool for tool in ("cargo", "rustc") if shutil.which(tool) is None]
-    if absent:
-        return f"no {' and no '.join(absent)} on PATH: install Rust (stable) to build engines"
-    try:
-        _rustc_version()
-    except UnavailableError as error:
-        return str(error)
-    return None
 
 
 def input_key(flavour: str) -> str:
@@ -63,29 +42,27 @@ def input_key(flavour: str) -> str:
         UnavailableError: Rust is missing, so its version cannot go into the key.
         EngineError: a file of engine/ is missing.
     """
-    h = hashlib.sha256()
-    for name in _sources(flavour):
-        h.update(name.encode() + b"\0" + _read(name) + b"\0")
-    h.update(f"{_LAYOUT} {_COMMAND} {_FEATURES[flavour]}".encode())
-    h.update(_rustc_version().encode())
-    return h.hexdigest()[:16]
+    sources = [part for name in _sources(flavour) for part in (name, _read(name))]
+    return cargo.key(f"{_LAYOUT} {_COMMAND} {_FEATURES[flavour]}", *sources)
 
 
 def cached(flavour: str) -> Path | None:
     """Return the library of a flavour if it was built from these inputs before, else None.
+
+    Its content is checked when it is loaded.
 
     Raises:
         UnknownNameError: there is no such flavour.
         EngineError: a file of engine/ is missing.
     """
     try:
-        folder = _folder(flavour)
+        library = _place(flavour)
     except UnavailableError:
         return None
-    return _library(folder)
+    return library if store.is_kept(library) else None
 
 
-def build(flavour: str, *, report: Callable[[str], None] | None = None) -> Path:
+def build(flavour: str, *, report: Callable[[str], None] = lambda _: None) -> Path:
     """Build a flavour, unless that was done before, and return its library.
 
     Args:
@@ -95,47 +72,32 @@ def build(flavour: str, *, report: Callable[[str], None] | None = None) -> Path:
     Raises:
         UnknownNameError: there is no such flavour.
         UnavailableError: what is needed to build is missing.
-        EngineError: the crate cannot be had, its checksum is wrong, a patch does not apply, or
-            cargo fails; the message has cargo's last lines and the path of the log.
+        InputError: the cache cannot be written.
+        EngineError: the crate cannot be had, its checksum is wrong, a patch does not apply, cargo
+            fails (the message has its words and the path of the log), or the library in the cache
+            was altered.
     """
-    say = report or (lambda line: None)
     found = cached(flavour)
     if found is not None:
-        return found
-    lack = missing()
+        return store.check(found)
+    lack = cargo.missing()
     if lack is not None:
         raise UnavailableError(lack)
-    engines = paths.cache() / "engines"
-    with _locked(engines / "lock"):
+    library = _place(flavour)
+    log = library.parent.with_suffix(".log")
+    with cargo.building(f"the engine {flavour}", report) as source:
         found = cached(flavour)  # another process may have built it meanwhile
-        return found or _build(flavour, _folder(flavour), engines, say)
-
-
-def _build(flavour: str, folder: Path, engines: Path, say: Callable[[str], None]) -> Path:
-    log = engines / f"{folder.name}.log"
-    log.unlink(missing_ok=True)
-    say(f"{flavour}: fetching {_CRATE}")
-    crate = _fetch_crate(log)
-    # The place of the sources goes into the library, so it is the same for every build.
-    work = engines / f"build-{flavour}"
-    shutil.rmtree(work, ignore_errors=True)
-    (work / "src").mkdir(parents=True)
-    _lay_out(flavour, crate, work)
-    say(f"{flavour}: building (some minutes; log in {log})")
-    command = [*_COMMAND, *_FEATURES[flavour]]
-    _cargo(command, work, log, {"CARGO_TARGET_DIR": str(engines / "target")})
-    built = _library(engines / "target" / "release")
-    if built is None:
-        raise EngineError(f"cargo built no library (log: {log})")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=engines))
-    beside.chmod(0o755)
-    shutil.copy2(built, beside / built.name)
-    if folder.exists():
-        shutil.rmtree(folder)
-    beside.rename(folder)
-    shutil.rmtree(work)
-    return folder / built.name
+        if found is not None:
+            return store.check(found)
+        log.unlink(missing_ok=True)
+        release, _ = _pinned()
+        report(f"{flavour}: fetching {_CRATE}")
+        _lay_out(flavour, _fetch_crate(log), source)
+        report(f"{flavour}: building (some minutes; log in {log})")
+        arguments = [*_COMMAND, *_FEATURES[flavour]]
+        content = cargo.build(arguments, source, _LIBRARY, log, report)
+        store.keep(library, content, release)
+    return library
 
 
 def _lay_out(flavour: str, crate: bytes, work: Path) -> None:
@@ -153,6 +115,7 @@ def _lay_out(flavour: str, crate: bytes, work: Path) -> None:
     manifest = _read("Cargo.toml").decode()
     manifest += f'\n[patch.crates-io]\n{_CRATE} = {{ path = "{_CRATE}" }}\n'
     (work / "Cargo.toml").write_text(manifest)
+    (work / "src").mkdir()
     (work / "src/lib.rs").write_bytes(_read("src/lib.rs"))
     # A package at a path has neither source nor checksum; all others stay locked as they are.
     entry = re.compile(rf'(name = "{_CRATE}"\nversion = .*\n)source = .*\nchecksum = .*\n')
@@ -192,18 +155,23 @@ def apply_patch(patch: str, tree: Path) -> None:
         path.write_text("".join(new + old[done:]))
 
 
-def _fetch_crate(log: Path) -> bytes:
-    """Return the crate's archive, fetched by cargo, its checksum verified."""
-    locked = _read("Cargo.lock").decode()
+def _pinned() -> tuple[str, str]:
+    """Return the crate's version and checksum, as engine/Cargo.lock has them."""
     entry = re.search(
-        rf'name = "{_CRATE}"\nversion = "(.*)"\nsource = .*\nchecksum = "(.*)"', locked
+        rf'name = "{_CRATE}"\nversion = "(.*)"\nsource = .*\nchecksum = "(.*)"',
+        _read("Cargo.lock").decode(),
     )
     if entry is None:
         raise EngineError(f"engine/Cargo.lock pins no published {_CRATE}")
-    version, checksum = entry.groups()
+    return entry[1], entry[2]
+
+
+def _fetch_crate(log: Path) -> bytes:
+    """Return the crate's archive, fetched by cargo, its checksum verified."""
+    version, checksum = _pinned()
     home = paths.root() / "engine"
-    _cargo(["fetch", "--locked"], home, log, {})
-    text = _cargo(["metadata", "--format-version=1", "--locked", "--offline"], home, log, {})
+    cargo.run(["fetch", "--locked"], home, log)
+    text = cargo.run(["metadata", "--format-version=1", "--locked", "--offline"], home, log)
     packages = json.loads(text)["packages"]
     manifest = next(Path(p["manifest_path"]) for p in packages if p["name"] == _CRATE)
     # registry/src/<registry>/<crate>/Cargo.toml was unpacked from registry/cache/<registry>/….
@@ -220,45 +188,6 @@ def _fetch_crate(log: Path) -> bytes:
     return data
 
 
-def _cargo(arguments: list[str], cwd: Path, log: Path, extra: dict[str, str]) -> str:
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("a") as file:
-        print("$ cargo", *arguments, file=file, flush=True)
-        done = subprocess.run(
-            ["cargo", *arguments],
-            cwd=cwd,
-            env=_environment() | extra,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=file,
-            text=True,
-            check=False,
-        )
-    if done.returncode != 0:
-        tail = "\n".join(log.read_text(errors="replace").splitlines()[-_LOG_TAIL:])
-        raise EngineError(f"cargo {arguments[0]} failed (log: {log}):\n{tail}")
-    return done.stdout
-
-
-def _environment() -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if not _DROPPED_VARIABLES.search(k)}
-    # A crate's own rust-toolchain.toml may ask for a toolchain that is not installed.
-    return {"RUSTUP_TOOLCHAIN": "stable", **kept}
-
-
-@lru_cache(maxsize=1)
-def _rustc_version() -> str:
-    try:
-        done = subprocess.run(
-            ["rustc", "-vV"], env=_environment(), capture_output=True, text=True, check=False
-        )
-    except OSError as error:
-        raise UnavailableError(f"rustc: {error.strerror}") from None
-    if done.returncode != 0:
-        raise UnavailableError(f"rustc does not run: {done.stderr.strip().splitlines()[-1:]}")
-    return done.stdout
-
-
 def _sources(flavour: str) -> tuple[str, ...]:
     if flavour not in FLAVOURS:
         raise UnknownNameError("engine", flavour, FLAVOURS)
@@ -273,18 +202,5 @@ def _read(name: str) -> bytes:
         raise EngineError(f"{path}: {error.strerror}") from None
 
 
-def _folder(flavour: str) -> Path:
-    return paths.cache() / "engines" / f"{flavour}-{input_key(flavour)}"
-
-
-def _library(folder: Path) -> Path | None:
-    return next((folder / name for name in _LIBRARIES if (folder / name).is_file()), None)
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Let one process build at a time: both flavours share a target folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+def _place(flavour: str) -> Path:
+    return paths.cache() / "engines" / f"{flavour}-{input_key(flavour)}" / _LIBRARY

@@ -1,7 +1,7 @@
 """The errors a user can cause, each a subclass of the builtin it is a case of.
 
-The command line prints any :class:`LlgbenchError` as one line and exits with status 2; everything
-else is a defect of llgbench and shows its traceback.
+The command line prints any :class:`LlgbenchError` as one line and exits with status 2. Everything
+else that the machine does not refuse is a defect of llgbench: status 70, see defects.py.
 """
 
 from __future__ import annotations
@@ -31,6 +31,10 @@ class FileError(LlgbenchError, ValueError):
     """A file cannot be read or written, or does not hold what was expected."""
 
 
+class ProcessError(LlgbenchError, ChildProcessError):
+    """A process could not be started, or ended before it had done what it was asked to do."""
+
+
 class CaseError(LlgbenchError, ValueError):
     """A case folder, its case.toml or one of its texts cannot be used."""
 
@@ -45,6 +49,10 @@ class VocabError(LlgbenchError, ValueError):
 
 class EngineError(LlgbenchError, OSError):
     """A shared library cannot serve as an engine."""
+
+
+class PackageIndexError(LlgbenchError, OSError):
+    """The package index cannot be read, or a file of it is not what it should be."""
 
 
 class ModelError(LlgbenchError, ValueError):

@@ -11,6 +11,7 @@ from llgbench.engine import Engine
 from llgbench.fallback_states import CHECKPOINT_VOCAB, LENGTHS
 from llgbench.replay import replay
 from llgbench.runner import Workbench
+from llgbench.trace import trace_of
 from llgbench.variant import Variant, get
 
 
@@ -55,7 +56,7 @@ def _growth(n: int, engine: Engine, variant: Variant, bench: Workbench) -> int:
     texts are replayed before, which builds them all, with the option or without.
     """
     subject = case.load(f"checkpoint@{n}")
-    traces = {text.name: bench.vocab.trace(text.data) for text in subject.texts}
+    traces = {text.name: trace_of(text, bench.vocab) for text in subject.texts}
     tokenizer = bench.tokenizer(engine, variant)
     with tokenizer.matcher(subject.lark(bridge.options(engine, variant))) as matcher:
         for name in ("long-match", "short-match"):

@@ -6,14 +6,16 @@ is wrong ends in one error that names the file, the place in it, and what was ex
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
+import itertools
 import json
 import os
 import secrets
 import stat
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -42,10 +44,18 @@ def read(path: Path, *, limit: int = LIMIT, error: type[LlgbenchError] = FileErr
         LlgbenchError: of class ``error``; the file cannot be read, or is larger than ``limit``.
     """
     with _regular(path, error) as file:
-        data = file.read(limit + 1)
-    if len(data) > limit:
+        # A read of so many bytes would take the memory for all of them first.
+        large = os.fstat(file.fileno()).st_size > limit
+        data = b"" if large else file.read()
+    if large or len(data) > limit:
         raise error(f"{path}: larger than {limit >> 20} MiB, which no file of this kind is")
     return data
+
+
+def read_head(path: Path, size: int, *, error: type[LlgbenchError] = FileError) -> bytes:
+    """Return the first bytes of a regular file of any size; see :func:`read`."""
+    with _regular(path, error) as file:
+        return file.read(size)
 
 
 def read_text(path: Path, *, limit: int = LIMIT, error: type[LlgbenchError] = FileError) -> str:
@@ -147,6 +157,51 @@ def write(path: Path, content: str | bytes, *, error: type[LlgbenchError] = File
             part.unlink()
 
 
+@contextmanager
+def folder(
+    path: Path, *, numbered: bool = False, error: type[LlgbenchError] = FileError
+) -> Iterator[Path]:
+    """Make a folder for what a block writes, before it begins; yield it.
+
+    Where nothing came into it, it and the parents made for it are removed again.
+
+    Args:
+        path: the folder; it may be there already.
+        numbered: take ``path-2`` and so on where it is, so that no two have one folder.
+        error: the class that is raised.
+
+    Raises:
+        LlgbenchError: of class ``error``; it cannot be made, or not be written into.
+    """
+    made = [path]
+    try:
+        made += [p for p in path.parents if not p.exists()]
+        if not numbered:
+            made = made[0 if not path.exists() else 1 :]
+            path.mkdir(parents=True, exist_ok=True)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path = made[0] = _make_numbered(path)
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        yield path
+    except OSError as why:
+        raise error(f"cannot write {path}: {why.strerror}") from None
+    finally:
+        for one in made:
+            with suppress(OSError):  # something is in it
+                one.rmdir()
+
+
+def _make_numbered(path: Path) -> Path:
+    for number in itertools.count(1):
+        place = path if number == 1 else path.with_name(f"{path.name}-{number}")
+        with suppress(FileExistsError):
+            place.mkdir()
+            return place
+    raise AssertionError  # for mypy: the numbers do not end
+
+
 def sha256(path: Path, *, error: type[LlgbenchError] = FileError) -> str:
     """Return the sha256 of a regular file of any size, in hex.
 
@@ -161,23 +216,43 @@ def sha256(path: Path, *, error: type[LlgbenchError] = FileError) -> str:
 
 
 @contextmanager
-def locked(path: Path, *, error: type[LlgbenchError] = FileError) -> Iterator[None]:
+def locked(
+    path: Path,
+    doing: str = "",
+    report: Callable[[str], None] = lambda _: None,
+    *,
+    error: type[LlgbenchError] = FileError,
+) -> Iterator[None]:
     """Hold a lock file for the time of the block; wait where another process holds it.
 
     The file stays: a lock file that is removed can be held twice.
+
+    Args:
+        path: the lock file.
+        doing: what the holder does, such as ``fetches vocabularies``; shown to who waits.
+        report: called with one line before this process waits, naming the holder.
+        error: the class that is raised.
 
     Raises:
         LlgbenchError: of class ``error``; the file cannot be made.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("a")
+        file = path.open("a+", errors="replace")
     except OSError as why:
         raise error(f"cannot write {path}: {why.strerror}") from None
     with file:
         # Some network file systems have no locks; then two at once are the user's to avoid.
         with suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                report(f"waiting for {one_line(file.read(300)) or 'another process'}")
+                fcntl.flock(file, fcntl.LOCK_EX)
+            file.truncate(0)
+            file.write(f"process {os.getpid()}, which {doing}" if doing else "")
+            file.flush()
         yield
 
 

@@ -18,13 +18,14 @@ import pandas as pd
 
 from llgbench import stats
 from llgbench.errors import RecordError
-from llgbench.records import Arrays, Entry, Record, by_round
+from llgbench.records import SOUND, Arrays, Entry, Record, by_round
+from llgbench.shown import visible
 from llgbench.variant import VARIANTS
 
-Kind = Literal["cold", "warm", "cached"]
+Kind = Literal["cold", "warm", "sibling", "cached"]
 Measure = Literal["tbm", "ttfm", "compile", "mask", "consume"]
 
-# What is summed up, in the order of the full table. Cold, warm and cached are never mixed.
+# What is summed up, in the order of the full table. The kinds of replay are never mixed.
 MEASURES: tuple[tuple[Kind, Measure], ...] = (
     ("cold", "tbm"),
     ("cold", "ttfm"),
@@ -34,6 +35,9 @@ MEASURES: tuple[tuple[Kind, Measure], ...] = (
     ("warm", "tbm"),
     ("warm", "mask"),
     ("warm", "consume"),
+    ("sibling", "tbm"),
+    ("sibling", "mask"),
+    ("sibling", "consume"),
     ("cached", "mask"),
 )
 
@@ -46,6 +50,7 @@ CASE_STATS: dict[tuple[Kind, Measure], tuple[str, ...]] = {
     ("cold", "ttfm"): ("p50",),
     ("cold", "compile"): ("p50",),
     ("warm", "tbm"): ("p50",),
+    ("sibling", "tbm"): ("p50",),
 }
 
 # Cases that are pooled with each other, by tag; the first tag that a case has decides.
@@ -68,7 +73,9 @@ class Column:
     @property
     def label(self) -> str:
         """The variant's name, with the engine's where that was asked for by name."""
-        return self.variant if self.engine == "default" else f"{self.variant} on {self.engine}"
+        if self.engine == "default":
+            return self.variant
+        return visible(f"{self.variant} on {self.engine}")
 
 
 @dataclass(frozen=True)
@@ -122,6 +129,11 @@ class View:
         Raises:
             RecordError: nothing was measured in it.
         """
+        if any(entry.kind for entry in record.entries):
+            raise RecordError(
+                f"{record.path}: not a record of llgbench run; give the folder of results instead, "
+                "whose newest decode record is in the report"
+            )
         self.record = record
         self.entries = {entry.configuration: entry for entry in record.entries}
         self.measured = [e for e in self.entries.values() if e.unavailable is None]
@@ -229,9 +241,10 @@ def label(entry: Entry) -> str:
 def masks_right(entry: Entry) -> bool:
     """Return whether an entry was measured and no mask of it is wrong.
 
-    ``limited`` is so too: its masks are what the lexer can know.
+    ``limited`` is so too: its masks are what the lexer can know. And so is ``refused``, whose text
+    is not in the grammar.
     """
-    return label(entry) in ("right", "limited")
+    return label(entry) in SOUND
 
 
 def replays(entry: Entry, kind: Kind, measure: Measure) -> Arrays:
@@ -263,7 +276,8 @@ def families(view: View, vocab: str) -> dict[str, list[tuple[int, str]]]:
     for case in view.cases(vocab):
         value = view.value(case)
         if value is not None:
-            found.setdefault(case.partition("@")[0], []).append((value, case))
+            # A folder's path may have an @ of its own.
+            found.setdefault(case.rpartition("@")[0] or case, []).append((value, case))
     return {family: sorted(members) for family, members in found.items()}
 
 

@@ -1,23 +1,20 @@
-"""Engines from a llguidance checkout at a revision: ``git:PATH@REV``, built by cargo, cached.
+"""Engines from a llguidance checkout at a revision: ``git:PATH@REV``, built by cargo, kept.
 
-The checkout is only read: the revision's files are taken by ``git archive`` into the cache. One
-cargo target folder serves all revisions, so that their common dependencies are built once.
+The checkout is only read: the revision's files are taken by ``git archive``. Building runs the
+revision's build scripts; they see only the environment of engines/cargo.py, but all files.
 """
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
-import shutil
-import subprocess
 import tarfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from llgbench import paths
+from llgbench import files, git, paths
+from llgbench.engines import cargo, store
 from llgbench.errors import EngineError, InputError, UnavailableError
 
 PREFIX = "git:"
@@ -44,22 +41,41 @@ class Revision:
 
 
 def parse(spec: str) -> Revision:
-    """Read ``git:PATH@REV``.
+    """Read ``git:PATH@REV``; both PATH and REV may contain ``@``.
 
     Raises:
-        InputError: it has no revision, PATH is no checkout, or REV is not in it.
+        InputError: it has no revision, PATH is not a checkout, or REV is not in it.
+        ProcessError: there is no git.
     """
-    path, at, name = spec.removeprefix(PREFIX).rpartition("@")
-    if not at or not path or not name:
-        raise InputError(f"{spec!r} is no revision of a checkout; write git:PATH@REV")
-    repository = Path(path).expanduser().resolve()
-    if not repository.is_dir() or _git(repository, "rev-parse", "--git-dir") is None:
-        raise InputError(f"{path} is no git checkout")
-    commit = _git(repository, "rev-parse", "--verify", "--quiet", "--end-of-options",
-                  f"{name}^{{commit}}")  # fmt: skip
-    if commit is None:
-        raise InputError(f"{path} has no revision {name!r}; fetch it there, or name another")
-    return Revision(repository, name, commit)
+    splits = list(_splits(spec.removeprefix(PREFIX)))
+    if not splits:
+        raise InputError(f"{spec!r} does not name a revision of a checkout; write git:PATH@REV")
+    # The longest PATH that is a folder: `HEAD@{1}` and `a@b@v1` both come out right.
+    path, name = next((s for s in splits if os.path.isdir(os.path.expanduser(s[0]))), splits[0])
+    repository = Path(os.path.realpath(os.path.expanduser(path)))
+    if not os.path.isdir(repository):
+        raise InputError(f"{path} is not a git checkout: there is no such folder")
+    try:
+        git.ask(repository, "rev-parse", "--git-dir")
+    except InputError as error:
+        raise InputError(f"{path} is not a git checkout that can be read: {error}") from None
+    try:
+        commit = git.ask(
+            repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"
+        )
+    except InputError:
+        raise InputError(
+            f"{path} has no revision {name!r}; fetch it there, or name another"
+        ) from None
+    return Revision(repository, name, commit.decode().strip())
+
+
+def _splits(text: str) -> Iterator[tuple[str, str]]:
+    """Yield (path, revision) for each ``@``, the last one first."""
+    at = len(text)
+    while (at := text.rfind("@", 0, at)) > 0:
+        if text[at + 1 :]:
+            yield text[:at], text[at + 1 :]
 
 
 def build(revision: Revision, report: Callable[[str], None]) -> Path:
@@ -67,74 +83,70 @@ def build(revision: Revision, report: Callable[[str], None]) -> Path:
 
     Raises:
         UnavailableError: there is no cargo.
-        EngineError: the build fails; the message has cargo's last line and where the log is.
+        InputError: the cache cannot be written.
+        EngineError: the build fails, the message has cargo's words and where the log is; or the
+            library in the cache was altered.
     """
-    folder = paths.cache() / "git" / _key(revision)
+    if (lack := cargo.missing()) is not None:
+        raise UnavailableError(f"building {revision.name}: {lack}")
+    folder = paths.cache() / "git" / f"{revision.commit[:16]}-{cargo.key(*BUILD)}"
     library = folder / LIBRARY
-    if library.is_file():
-        return library
-    cargo = shutil.which("cargo")
-    if cargo is None:
-        raise UnavailableError(
-            f"building {revision.name} takes cargo, and there is none on PATH; see https://rustup.rs"
+    if store.is_kept(library):
+        return store.check(library)
+    what = f"llguidance {revision.name} ({revision.commit[:10]})"
+    with cargo.building(what, report) as source:
+        if store.is_kept(library):  # another process built it meanwhile
+            return store.check(library)
+        report(
+            f"building {what} by cargo; this runs the build scripts of that revision "
+            "(without your environment variables, but not in a sandbox)"
         )
-    source = folder / "source"
-    shutil.rmtree(source, ignore_errors=True)
-    source.mkdir(parents=True)
-    _extract(revision, source)
-    report(f"building llguidance {revision.name} ({revision.commit[:10]}) by cargo")
-    target = paths.cache() / "git" / "target"
-    log = folder / "build.log"
-    with log.open("w") as into:
-        done = subprocess.run(
-            [cargo, *BUILD], cwd=source, stdout=into, stderr=subprocess.STDOUT, check=False,
-            env={**os.environ, "CARGO_TARGET_DIR": str(target), "CARGO_TERM_COLOR": "never"},
-        )  # fmt: skip
-    built = target / "release" / LIBRARY
-    if done.returncode != 0 or not built.is_file():
-        raise EngineError(
-            f"cargo cannot build {revision.name} of {revision.repository}: {_last_words(log)}; "
-            f"the log is {log}"
-        )
-    part = library.with_suffix(".part")
-    shutil.copyfile(built, part)
-    part.replace(library)
-    shutil.rmtree(source)
+        _extract(revision, source)
+        log = folder / "build.log"
+        try:
+            release = _release(source, log)
+            content = cargo.build([*BUILD], source, LIBRARY, log, report)
+        except EngineError as error:
+            raise EngineError(
+                f"{revision.name} of {revision.repository} cannot be built: {error}"
+            ) from None
+        store.keep(library, content, release)
     return library
 
 
-def _key(revision: Revision) -> str:
-    """Return the name of the revision's folder: the commit, and the compiler that builds it."""
-    compiler = ""
-    with suppress(OSError):
-        compiler = subprocess.run(
-            ["rustc", "-vV"], capture_output=True, text=True, check=False
-        ).stdout
-    inputs = f"{compiler}\0{os.environ.get('RUSTFLAGS', '')}"
-    return f"{revision.commit[:16]}-{hashlib.sha256(inputs.encode()).hexdigest()[:8]}"
+@dataclass(frozen=True)
+class _Package:
+    name: str
+    version: str
+
+
+@dataclass(frozen=True)
+class _Metadata:
+    """What is read of ``cargo metadata``."""
+
+    packages: list[_Package]
+
+
+def _release(source: Path, log: Path) -> str:
+    text = cargo.run(["metadata", "--no-deps", "--offline", "--format-version=1"], source, log)
+    metadata = files.from_json(text, _Metadata, "cargo metadata", error=EngineError)
+    for package in metadata.packages:
+        if package.name == PACKAGE:
+            return package.version
+    raise EngineError(f"there is no package {PACKAGE} in that checkout")
 
 
 def _extract(revision: Revision, into: Path) -> None:
-    done = subprocess.run(
-        ["git", "-C", str(revision.repository), "archive", "--format=tar", revision.commit],
-        capture_output=True, check=False,
-    )  # fmt: skip
-    if done.returncode != 0:
-        why = (done.stderr.decode(errors="replace").strip().splitlines() or ["git archive fails"])[
-            -1
-        ]
-        raise EngineError(f"{revision.repository} at {revision.name}: {why}")
-    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as tar:
-        tar.extractall(into, filter="data")
+    try:
+        archive = git.ask(revision.repository, "archive", "--format=tar", revision.commit)
+        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+            tar.extractall(into, filter=_as_of_now)
+    except (InputError, tarfile.TarError) as error:
+        raise EngineError(f"{revision.repository} at {revision.name}: {error}") from None
 
 
-def _last_words(log: Path, lines: int = 3, limit: int = 300) -> str:
-    found = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return " / ".join(found[-lines:])[-limit:] or "no output"
-
-
-def _git(repository: Path, *arguments: str) -> str | None:
-    done = subprocess.run(
-        ["git", "-C", str(repository), *arguments], capture_output=True, text=True, check=False
-    )
-    return done.stdout.strip() if done.returncode == 0 else None
+def _as_of_now(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo | None:
+    """Extract a member without the commit's time: cargo takes an older file for one it knows."""
+    checked = tarfile.data_filter(member, os.fspath(path))
+    # typeshed has no None here; tarfile then sets no time.
+    return None if checked is None else checked.replace(mtime=None, deep=False)  # type: ignore[arg-type]

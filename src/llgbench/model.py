@@ -33,6 +33,8 @@ DEVICES: tuple[Device, ...] = get_args(Device)
 
 # Raise it when the same shape and vocab would give another file.
 _GENERATOR = 1
+# ggml's GGML_MAX_N_THREADS; where more are asked for it aborts.
+MAX_THREADS = 512
 # One block of ggml's Q8_0: 32 weights in 34 bytes.
 _Q8_0 = np.dtype([("scale", "<f2"), ("weights", "i1", 32)])
 
@@ -291,7 +293,7 @@ class Model(_Handle):
         params.n_gpu_layers = 0x7FFFFFFF if device == "cuda" else 0
         lib.lb_llama_forget_errors()
         with _nothing_on_stderr():
-            pointer = c.llama_model_load_from_file(str(path).encode(), params)
+            pointer = c.llama_model_load_from_file(os.fsencode(path), params)
         if not pointer:
             raise ModelError(f"{path}: llama.cpp does not load it: {_first_error()}")
         self._pointer = pointer
@@ -382,12 +384,14 @@ class Context(_Handle):
 
         Raises:
             UnavailableError: llama.cpp cannot make it, for want of memory as a rule.
-            InputError: llama.cpp cannot count so many tokens.
+            InputError: llama.cpp cannot count so many tokens, or has not so many threads.
         """
         from llama_cpp import llama_cpp as c
 
         self.model, self.length, self.sequences = model, length, sequences
-        self.threads = threads or len(os.sched_getaffinity(0))
+        self.threads = threads or min(len(os.sched_getaffinity(0)), MAX_THREADS)
+        if not 0 < self.threads <= MAX_THREADS:
+            raise InputError(f"llama.cpp runs 1 to {MAX_THREADS} threads, not {threads}")
         self.batch_room = max(512, sequences)
         if length * sequences >= 2**31:
             raise InputError(f"a context of {length} tokens for {sequences} sequences is too long")

@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
+from llgbench import files
 from llgbench.errors import RecordError
 
 TITLE = "The greedy lexeme fallback"
@@ -27,6 +28,7 @@ _FILE = Path("records") / "overhead.json"
 _SCHEMA = 1
 
 Row = dict[str, Any]
+Cells = list[dict[str, str | float | bool | None]]
 Found = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
@@ -93,36 +95,46 @@ def _row(what: str, limit: float, measured: float, at: str) -> Row:
 # ---- kept for the report -------------------------------------------------------------------------
 
 
+def path_in(results: Path) -> Path:
+    """Return the file of a results folder."""
+    return results / _FILE
+
+
 def save(results: Path, found: Mapping[str, Any]) -> Path:
     """Keep what was measured under a results folder, in place of what was there; return the file.
 
     Raises:
         RecordError: the folder cannot be written.
     """
-    path = results / _FILE
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(".part")
-        part.write_text(json.dumps({"schema": _SCHEMA, **found}, indent=1), encoding="utf-8")
-        part.replace(path)
-    except OSError as error:
-        raise RecordError(f"cannot write {path}: {error.strerror}") from None
+    text = json.dumps({"schema": _SCHEMA, **found}, indent=1)
+    path = path_in(results)
+    files.write(path, text, error=RecordError)
     return path
 
 
-def load(results: Path) -> dict[str, Any] | None:
+class Kept(TypedDict):
+    """What :func:`save` keeps; a row's cells are of no fixed names."""
+
+    schema: int
+    vocab: NotRequired[str]
+    provenance: NotRequired[dict[str, Any]]
+    summary: NotRequired[Cells]
+    ratios: NotRequired[Cells]
+    pending: NotRequired[Cells]
+    checkpoints: NotRequired[Cells]
+    memory: NotRequired[Cells]
+
+
+def load(results: Path) -> Mapping[str, Any] | None:
     """Return what :func:`save` kept, None where there is nothing.
 
     Raises:
         RecordError: the file is damaged or of another version.
     """
-    path = results / _FILE
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    path = path_in(results)
+    if not path.exists():
         return None
-    except (OSError, ValueError) as error:
-        raise RecordError(f"cannot read {path}: {error}; remove it, or measure again") from None
-    if not isinstance(found, dict) or found.get("schema") != _SCHEMA:
+    found = files.read_json(path, Kept, error=RecordError)
+    if found["schema"] != _SCHEMA:
         raise RecordError(f"{path}: of another version; run: llgbench overhead --count")
     return found

@@ -5,23 +5,31 @@ Drawn with matplotlib's Agg backend, which needs no display.
 
 from __future__ import annotations
 
+import io
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import matplotlib
 import numpy as np
 import numpy.typing as npt
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
+from llgbench import files
 from llgbench.errors import RecordError
 from llgbench.frames import Column, View, families, family_points, label, plural
 from llgbench.records import Record
+from llgbench.shown import visible
 from llgbench.stats import MIN_ABOVE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+# A dollar sign in a name is no formula.
+matplotlib.rcParams["text.parse_math"] = False
 
 # Okabe and Ito's colours, told apart by the colour-blind as well; yellow is too pale for a line.
 _COLOURS = ("#000000", "#E69F00", "#0072B2", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
@@ -78,7 +86,7 @@ def tails(record: Record, path: Path) -> Path | None:
     figure, axes = _grid(len(panels), "Cold TBM by percentile; dashed: masks are wrong")
     for ax, (vocab, name, cases) in zip(axes, panels, strict=True):
         _tail_panel(ax, view, vocab, cases)
-        ax.set_title(f"{vocab}: {plural(len(cases), name)}", fontsize=10)
+        ax.set_title(visible(f"{vocab}: {plural(len(cases), name)}"), fontsize=10)
         ax.set_xlabel("percentile")
     return _save(figure, path)
 
@@ -99,7 +107,7 @@ def checkpoints(record: Record, path: Path) -> Path | None:
     figure, axes = _grid(len(panels), "Cold TBM by n: maximum solid, median dotted")
     for ax, (vocab, family) in zip(axes, panels, strict=True):
         _family_panel(ax, view, vocab, family)
-        ax.set_title(f"{family} on {vocab}", fontsize=10)
+        ax.set_title(visible(f"{family} on {vocab}"), fontsize=10)
         ax.set_xlabel("n")
     return _save(figure, path)
 
@@ -258,11 +266,14 @@ def _grid(n: int, title: str) -> tuple[Figure, list[Axes]]:
 
 
 def _save(figure: Figure, path: Path) -> Path:
-    """Write beside, then rename: a picture is there whole or not at all."""
-    part = path.with_suffix(".part")
-    try:
-        figure.savefig(part, format="png", dpi=130)
-        part.replace(path)
-    except OSError as error:
-        raise RecordError(f"cannot write {path}: {error.strerror}") from None
+    files.write(path, png(figure, 130), error=RecordError)
     return path
+
+
+def png(figure: Figure, dpi: int) -> bytes:
+    """Return a figure as a PNG; text in it that the font lacks is drawn as boxes, in silence."""
+    drawn = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        figure.savefig(drawn, format="png", dpi=dpi)
+    return drawn.getvalue()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import subprocess
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import llgbench
+from llgbench import git
 from llgbench._native import lib
+from llgbench.errors import LlgbenchError
 from llgbench.replay import empty_step
 
 PACKAGES = ("llguidance", "llama-cpp-python", "numpy")
@@ -64,20 +65,18 @@ def git_state(root: Path) -> dict[str, Any]:
     if commit is None:
         return {"commit": None, "dirty": None, "changes": None}
     inputs = ("--", ".", ":!results")  # what a run itself writes is no change of what it measured
-    changes = _git(root, "status", "--porcelain", *inputs) or ""
-    changes += _git(root, "diff", "HEAD", *inputs) or ""
-    digest = hashlib.sha256(changes.encode()).hexdigest()[:12] if changes else None
-    return {"commit": commit, "dirty": bool(changes), "changes": digest}
+    # As bytes: a changed file need not be UTF-8.
+    changes = _git(root, "status", "--porcelain", *inputs) or b""
+    changes += _git(root, "diff", "HEAD", *inputs) or b""
+    digest = hashlib.sha256(changes).hexdigest()[:12] if changes else None
+    return {"commit": commit.decode(), "dirty": bool(changes), "changes": digest}
 
 
-def _git(root: Path, *arguments: str) -> str | None:
+def _git(root: Path, *arguments: str) -> bytes | None:
     try:
-        done = subprocess.run(
-            ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False
-        )
-    except OSError:
+        return git.ask(root, *arguments).strip()
+    except LlgbenchError:
         return None
-    return done.stdout.strip() if done.returncode == 0 else None
 
 
 def _cpu_model() -> str:

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from llgbench import bridge, case, comparison, inference, provenance, runner, stats
-from llgbench.comparison import ALL, Comparison, Row
+from llgbench import bridge, case, comparison, files, inference, provenance, runner, sides, stats
+from llgbench.comparison import ALL, IDENTICAL, Comparison, Row
 from llgbench.engine import load
+from llgbench.errors import RecordError
 from llgbench.inference import Estimate
 from llgbench.records import unpack
 from llgbench.replay import replay
+from llgbench.shown import fence, in_code, in_markdown, visible
 from llgbench.sides import SIDES
 from llgbench.variant import get
 from llgbench.vocab import open_vocab
@@ -74,22 +76,27 @@ def section(found: Comparison, command: str, picture: str | None = None) -> str:
     parts = [
         f"### llgbench: {found.verdict}",
         "",
-        f"**{comparison.headline(found)}**",
+        f"**{in_markdown(comparison.headline(found))}**",
         "",
-        f"old: `{found.base}`  ",
-        f"new: `{found.head}`",
+        f"old: `{in_code(str(found.base))}`  ",
+        f"new: `{in_code(str(found.head))}`",
         "",
     ]
+    if (caution := sides.caution(found.base, found.head)) is not None:
+        parts += [f"Note: {caution}.", ""]
+    if found.ended == IDENTICAL:
+        return "\n".join([*parts, "```sh", command, "```", ""])
     if found.differences:
-        parts += ["**Masks differ**; no time says anything before they agree:", "", "```text"]
-        for difference in found.differences[:3]:
-            parts += comparison.difference_lines(difference)
-        parts += ["```", ""]
+        parts += ["**Masks differ**; no time says anything before they agree:", ""]
+        lines = [line for d in found.differences[:3] for line in comparison.difference_lines(d)]
+        parts += [f"{fence(lines)}text", *lines, fence(lines), ""]
     else:
         parts += [
             f"Masks: equal at every one of {found.steps:,} steps (hash of each mask).",
             "",
         ]
+    if found.counted:
+        parts += [*_count_table(found), ""]
     if found.processes:
         parts += [*_field_table(found), ""]
     worst = worst_steps(found)
@@ -99,8 +106,8 @@ def section(found: Comparison, command: str, picture: str | None = None) -> str:
             ("grammar", "text so far", "mask", "old µs", "new µs"),
             [
                 (
-                    f"{s.case}, {s.text} step {s.step}",
-                    f"`…{_code(s.so_far)}`",
+                    in_markdown(f"{s.case}, {s.text} step {s.step}"),
+                    f"`…{in_code(s.so_far)}`",
                     s.kind,
                     _us(s.base_ns),
                     _us(s.head_ns),
@@ -114,6 +121,22 @@ def section(found: Comparison, command: str, picture: str | None = None) -> str:
         parts += [f"![ratios with their intervals]({picture})", ""]
     parts += [_machine_line(found), "", "```sh", command, "```", ""]
     return "\n".join(parts) + _full_table(found, MAX_CHARACTERS - len("\n".join(parts)))
+
+
+def _count_table(found: Comparison) -> list[str]:
+    """Return the instructions that decide: all cases together, or those of the one case."""
+    whole = [r for r in found.rows if r.case == ALL] or found.rows
+    rows = [
+        (
+            row.metric,
+            *("" if n is None else f"{n:,.0f}" for n in (row.base, row.head)),
+            _change(row.estimate.ratio),
+            _interval(row.estimate),
+            row.verdict,
+        )
+        for row in whole
+    ]
+    return _markdown(("instructions", "old", "new", "change", "95% interval", "verdict"), rows)
 
 
 def _field_table(found: Comparison) -> list[str]:
@@ -204,9 +227,14 @@ def _explained(step: Step, found: Comparison) -> Step:
 def _counters(found: Comparison) -> list[str]:
     if not found.rows or found.rows[0].unit != "instructions":
         return ["Instructions: not counted (`--count`)."]
-    whole = [r for r in found.rows if r.case == ALL] or found.rows
-    shown = ", ".join(f"{r.metric} {_change(r.estimate.ratio)} ({r.verdict})" for r in whole)
-    lines = [f"Instructions (callgrind): {shown}."]
+    lines = [f"Instructions are callgrind's, of {found.counted} processes; they decide."]
+    if found.functions:
+        rows = [
+            (f"`{in_code(f['function'])}`", f"{f['base']:,}", f"{f['head']:,}")
+            for f in found.functions
+        ]
+        lines += ["", "Functions whose instructions changed most (one process):", ""]
+        lines += _markdown(("function", "old", "new"), rows)
     moved = [c for c in found.counters if c["base"] != c["head"]]
     if found.counters:
         said = ", ".join(
@@ -242,7 +270,7 @@ def _full_row(row: Row) -> tuple[str, ...]:
 
     e = row.estimate
     return (
-        f"{row.case} on {row.vocab}", row.metric, shown(row.base), shown(row.head),
+        in_markdown(f"{row.case} on {row.vocab}"), row.metric, shown(row.base), shown(row.head),
         _change(e.ratio), _interval(e), row.verdict,
     )  # fmt: skip
 
@@ -251,17 +279,28 @@ def _machine_line(found: Comparison) -> str:
     machine = provenance.machine()
     return (
         f"{machine['cpu']}, {machine['cores']} cores, governor {machine['governor'] or 'unknown'}, "
-        f"{machine['system']}; {len(found.processes)} processes in {found.wall_s:.0f} s, both "
+        f"{machine['system']}; {_processes(found)} in {found.wall_s:.0f} s, both "
         f"engines in each, replays in alternating order; threshold {found.plan.threshold:.1%}."
     )
 
 
+def _processes(found: Comparison) -> str:
+    timed = f"{len(found.processes)} processes"
+    return f"{found.counted} processes counted, {timed} timed" if found.counted else timed
+
+
 def picture(found: Comparison, path: Path) -> None:
-    """Draw every ratio with its interval; what is slower or faster is coloured."""
+    """Draw every ratio with its interval; what is slower or faster is coloured.
+
+    Raises:
+        RecordError: the file cannot be written.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
+
+    from llgbench import plots
 
     rows = found.rows[::-1]
     colours = {"slower": "#b2182b", "faster": "#2166ac", "same": "#4d4d4d", "unclear": "#bababa"}
@@ -278,13 +317,14 @@ def picture(found: Comparison, path: Path) -> None:
     axes.axvline(1, color="black", linewidth=0.6)
     axes.set_xlim(low, high)
     axes.set_ylim(-1, len(rows))
-    axes.set_yticks(range(len(rows)), [f"{r.case}  {r.metric}" for r in rows], fontsize=6)
+    named = [visible(f"{r.case}  {r.metric}") for r in rows]
+    axes.set_yticks(range(len(rows)), named, fontsize=6)
     axes.set_xlabel("new / old, with 95% interval; the band is the threshold")
     axes.set_title(found.verdict, fontsize=10)
     for word, colour in colours.items():
         axes.plot([], [], color=colour, label=word)
     axes.legend(fontsize=7, loc="lower right")
-    figure.savefig(path, dpi=140)
+    files.write(path, plots.png(figure, 140), error=RecordError)
     plt.close(figure)
 
 
@@ -304,9 +344,3 @@ def _change(ratio: float) -> str:
 
 def _interval(e: Estimate) -> str:
     return f"{e.low - 1:+.1%} to {e.high - 1:+.1%}"
-
-
-def _code(text: str) -> str:
-    """Return text that can stand in a code span of a table cell."""
-    shown = text.replace("\n", "⏎").replace("`", "'").replace("|", "\\|")
-    return "".join(c if c.isprintable() else "·" for c in shown)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from llgbench import files
 from llgbench.comparison import Measured
 from llgbench.errors import RecordError
 from llgbench.sides import SIDES
@@ -28,31 +30,29 @@ def write(
     import pyperf
 
     written = []
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for at, side in enumerate(SIDES):
-            benchmarks = []
-            for (case, vocab, metric), pairs in sorted(found.items()):
-                runs = [
-                    pyperf.Run(
-                        [pair[at] / 1e9 if unit == "second" else int(pair[at])],
-                        metadata={
-                            **_kept(process), "name": f"{case} {vocab} {metric}", "unit": unit,
-                            "loops": 1,
-                        },
-                        collect_metadata=False,
-                    )
-                    for pair, process in zip(
-                        pairs, [p for p in processes if p["vocab"] == vocab], strict=False
-                    )
-                ]  # fmt: skip
-                if len(runs) > 1:
-                    benchmarks.append(pyperf.Benchmark(runs))
-            path = folder / f"{side}.json"
-            pyperf.BenchmarkSuite(benchmarks).dump(str(path), replace=True)
-            written.append(path)
-    except OSError as error:
-        raise RecordError(f"cannot write {folder}: {error.strerror}") from None
+    for at, side in enumerate(SIDES):
+        benchmarks = []
+        for (case, vocab, metric), pairs in sorted(found.items()):
+            runs = [
+                pyperf.Run(
+                    [pair[at] / 1e9 if unit == "second" else int(pair[at])],
+                    metadata={
+                        **_kept(process), "name": f"{case} {vocab} {metric}", "unit": unit,
+                        "loops": 1,
+                    },
+                    collect_metadata=False,
+                )
+                for pair, process in zip(
+                    pairs, [p for p in processes if p["vocab"] == vocab], strict=False
+                )
+            ]  # fmt: skip
+            if len(runs) > 1:
+                benchmarks.append(pyperf.Benchmark(runs))
+        text = io.StringIO()
+        pyperf.BenchmarkSuite(benchmarks).dump(text)
+        path = folder / f"{side}.json"
+        files.write(path, text.getvalue(), error=RecordError)
+        written.append(path)
     return written
 
 

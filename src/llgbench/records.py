@@ -10,26 +10,39 @@ from __future__ import annotations
 
 import base64
 import fcntl
+import glob
 import hashlib
+import itertools
 import json
+import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TextIO
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from llgbench import files, record_lines
 from llgbench.configuration import Configuration
 from llgbench.errors import RecordError
 
 SCHEMA = 1
 _FORMAT = "llgbench"
 
+# Far above any run; what claims to hold more is damaged, or made to exhaust memory.
+_MAX_BYTES = 1 << 30
+_MAX_SAMPLE = 1 << 25
+_MAX_VALUES = 1 << 28
+
 Arrays = list[npt.NDArray[np.uint64]]
+
+# Verdicts under which every mask that was judged is right: times may be pooled and compared.
+SOUND = frozenset({"right", "limited", "refused"})
 
 
 @dataclass(frozen=True)
@@ -51,6 +64,11 @@ class Entry:
     samples: Mapping[str, Arrays] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     unavailable: str | None = None
+
+    @property
+    def kind(self) -> str:
+        """Of which kind the record is, ``decode``; empty: replays, as ``llgbench run`` stores."""
+        return str(self.facts.get("kind", ""))
 
 
 @dataclass(frozen=True)
@@ -101,9 +119,11 @@ def by_round(entry: Entry, arrays: Sequence[npt.NDArray[np.uint64]]) -> list[Arr
 class Writer:
     """Appends a run's configurations to its record; a context manager.
 
+    A run that stored nothing leaves nothing, nor the folders that were made for it.
+
     Attributes:
         path: the file.
-        done: the configurations that an earlier, killed run had measured already.
+        entries: what an earlier, killed run had written of the same record.
     """
 
     def __init__(self, folder: Path, mark: str, provenance: Mapping[str, Any]) -> None:
@@ -117,62 +137,85 @@ class Writer:
         Raises:
             RecordError: the folder cannot be written, or a run of the same mark is under way.
         """
+        self.entries: tuple[Entry, ...] = ()
+        self._lines = 0
+        self._made: list[Path] = []
         try:
+            self._made = [p for p in (folder, *folder.parents) if not p.exists()]
             folder.mkdir(parents=True, exist_ok=True)
             unfinished = _unfinished(folder, mark)
-            self.done: frozenset[Configuration] = frozenset()
             if unfinished is not None:
-                self.path = unfinished
-                self._file = _open_locked(self.path, "a")
-                _cut_torn_line(self._file, self.path)
-                self.done = frozenset(entry.configuration for entry in read(self.path).entries)
-            else:
-                now = datetime.now(UTC)
-                self.path = _new_path(folder, now, mark)
-                self._file = _open_locked(self.path, "x")
-                self._put(
-                    {
-                        "format": _FORMAT,
-                        "schema": SCHEMA,
-                        "created": now.isoformat(timespec="seconds"),
-                        "fingerprint": mark,
-                        "provenance": dict(provenance),
-                    }
-                )
+                self.path, self._file = unfinished, _open_locked(unfinished, os.O_WRONLY)
+                self._go_on()
+                return
+            now = datetime.now(UTC)
+            self.path, self._file = _open_new(folder, f"{now:%Y%m%dT%H%M%S}-{mark}")
         except OSError as error:
+            self._remove_folders()
             raise RecordError(f"cannot write results in {folder}: {error.strerror}") from None
+        header = {
+            "format": _FORMAT,
+            "schema": SCHEMA,
+            "created": now.isoformat(timespec="seconds"),
+            "fingerprint": mark,
+            "provenance": dict(provenance),
+        }
+        try:
+            self._put(header)
+        except RecordError:
+            self._close()
+            raise
+
+    def _go_on(self) -> None:
+        try:
+            record = read(self.path)
+            content = files.read(self.path, limit=_MAX_BYTES, error=RecordError)
+            os.ftruncate(self._file, content.rfind(b"\n") + 1)  # an unfinished last line
+            os.lseek(self._file, 0, os.SEEK_END)
+        except BaseException:
+            os.close(self._file)
+            raise
+        self._lines = content.count(b"\n")
+        self.entries = record.entries
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is stored yet, here or beside it; such a record does not stay."""
+        beside = self.path.parent.glob(f"{glob.escape(self.path.stem)}.*")
+        return self._lines < 2 and all(path == self.path for path in beside)
 
     def add(self, entry: Entry) -> None:
-        """Append one configuration and flush it.
+        """Append one configuration, and hand it to the system.
 
         Raises:
             RecordError: the disk refuses.
         """
-        c = entry.configuration
-        line: dict[str, Any] = {
-            "configuration": [c.case, c.vocab, c.variant, c.engine],
-        }
-        if entry.unavailable is not None:
-            line["unavailable"] = entry.unavailable
-            if entry.facts:
-                line["facts"] = dict(entry.facts)
-        else:
-            line["engine"] = dict(entry.engine)
-            line["verdict"] = dict(entry.verdict)
-            line["facts"] = dict(entry.facts)
-            line["samples"] = {name: pack(arrays) for name, arrays in entry.samples.items()}
-        self._put(line)
+        self._put(to_plain(entry))
 
     def end(self) -> None:
         """Mark the run as complete."""
-        self._put({"end": datetime.now(UTC).isoformat(timespec="seconds")})
+        ended = datetime.now(UTC).isoformat(timespec="seconds")
+        self._put({"end": ended, "lines": self._lines})
+
+    def discard(self) -> None:
+        """Remove the record, and the folders that were made for it: nothing was measured."""
+        with suppress(OSError):
+            self.path.unlink()
+        self._remove_folders()
 
     def _put(self, line: Mapping[str, Any]) -> None:
+        """Write a line whole, or nothing of it."""
+        text = json.dumps(line, separators=(",", ":"), allow_nan=False)
+        left = memoryview(f"{text}\n".encode())
+        before = os.lseek(self._file, 0, os.SEEK_END)
         try:
-            self._file.write(json.dumps(line, separators=(",", ":")) + "\n")
-            self._file.flush()
+            while left:
+                left = left[os.write(self._file, left) :]
         except OSError as error:
+            with suppress(OSError):
+                os.ftruncate(self._file, before)
             raise RecordError(f"cannot write {self.path}: {error.strerror}") from None
+        self._lines += 1
 
     def __enter__(self) -> Self:
         return self
@@ -183,7 +226,33 @@ class Writer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._file.close()
+        self._close()
+
+    def _close(self) -> None:
+        if self.empty:
+            self.discard()
+        os.close(self._file)
+
+    def _remove_folders(self) -> None:
+        for folder in self._made:
+            with suppress(OSError):  # it was not made, or something else is in it by now
+                folder.rmdir()
+
+
+def to_plain(entry: Entry) -> dict[str, Any]:
+    """Return an entry as plain data, as its line holds it."""
+    c = entry.configuration
+    line: dict[str, Any] = {"configuration": [c.case, c.vocab, c.variant, c.engine]}
+    if entry.unavailable is not None:
+        line["unavailable"] = entry.unavailable
+        if entry.facts:
+            line["facts"] = dict(entry.facts)
+    else:
+        line["engine"] = dict(entry.engine)
+        line["verdict"] = dict(entry.verdict)
+        line["facts"] = dict(entry.facts)
+        line["samples"] = {name: pack(arrays) for name, arrays in entry.samples.items()}
+    return line
 
 
 def read(path: Path) -> Record:
@@ -193,14 +262,11 @@ def read(path: Path) -> Record:
         RecordError: the file is unreadable, is no record, is of a newer schema, or is damaged
             anywhere but in an unfinished last line.
     """
-    try:
-        text = path.read_bytes().decode()
-    except OSError as error:
-        raise RecordError(f"{path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise RecordError(f"{path}: no record (not UTF-8)") from None
-    *lines, rest = text.split("\n")
-    header = _parse(path, 1, lines[0] if lines else rest)
+    *lines, rest = files.read_text(path, limit=_MAX_BYTES, error=RecordError).split("\n")
+    if not lines and not rest:
+        raise RecordError(f"{path}: empty; the run was killed before it had measured anything")
+    where = f"{path}: line 1"
+    header = record_lines.parse(lines[0] if lines else rest, where)
     if header.get("format") != _FORMAT:
         raise RecordError(f"{path}: no llgbench record")
     if header.get("schema") != SCHEMA:
@@ -208,34 +274,49 @@ def read(path: Path) -> Record:
             f"{path}: schema {header.get('schema')}, this llgbench reads {SCHEMA}; "
             "use the llgbench that wrote it, or a newer one"
         )
-    entries, complete = [], False
+    record_lines.require(header, record_lines.Header, where)
+    entries: dict[Configuration | int, Entry] = {}
+    complete, room = False, _MAX_VALUES
     for number, line in enumerate(lines[1:], start=2):
-        content = _parse(path, number, line)
+        where = f"{path}: line {number}"
+        content = record_lines.parse(line, where)
+        if complete:
+            raise RecordError(f"{where} stands behind the end; the record is damaged")
         if "end" in content:
+            record_lines.require(content, record_lines.End, where)
+            if content.get("lines", number - 1) != number - 1:
+                raise RecordError(
+                    f"{path}: {number - 1} lines are left of {content['lines']}; "
+                    "the record is damaged"
+                )
             complete = True
             continue
-        try:
-            entries.append(_entry(content))
-        except (KeyError, TypeError, ValueError, zlib.error) as error:
-            raise RecordError(f"{path}: line {number} is damaged ({error!r})") from None
-    if not isinstance(header.get("provenance"), dict):
-        raise RecordError(f"{path}: line 1 has no provenance; the record is damaged")
-    return Record(path, header, tuple(entries), complete, torn=bool(rest))
+        entry = from_plain(content, where, room)
+        room -= sum(len(array) for arrays in entry.samples.values() for array in arrays)
+        # Other records than those of runs have several entries of a configuration.
+        key = number if entry.kind else entry.configuration
+        _require_reason(entries.pop(key, None), entry, where)
+        entries[key] = entry
+    return Record(path, header, tuple(entries.values()), complete, torn=bool(rest))
 
 
 def read_all(folder: Path) -> Iterator[Record]:
-    """Read every record of a folder, oldest first; a run that a full disk ended at once is none."""
+    """Read every record of a folder, oldest first; runs that have stored nothing are no records."""
     for path in sorted(folder.glob("*.jsonl"), key=_age):
-        if path.stat().st_size:
+        if _whole_lines(path):
             yield read(path)
 
 
 def latest(folder: Path) -> Path | None:
     """Return the newest record of a folder that holds a configuration, None where none does."""
     for path in sorted(folder.glob("*.jsonl"), key=_age, reverse=True):
-        if path.read_bytes().count(b"\n") > 1:  # a run that has just begun is no result yet
+        if _whole_lines(path) > 1:  # a run that has just begun is no result yet
             return path
     return None
+
+
+def _whole_lines(path: Path) -> int:
+    return files.read(path, limit=_MAX_BYTES, error=RecordError).count(b"\n")
 
 
 def pack(arrays: Sequence[npt.NDArray[np.uint64]]) -> dict[str, Any]:
@@ -252,45 +333,116 @@ def pack(arrays: Sequence[npt.NDArray[np.uint64]]) -> dict[str, Any]:
     }
 
 
-def unpack(packed: Mapping[str, Any]) -> Arrays:
-    """Return what :func:`pack` took."""
+def unpack(packed: Mapping[str, Any], limit: int = _MAX_SAMPLE) -> Arrays:
+    """Return what :func:`pack` took.
+
+    Args:
+        packed: of the types of record_lines.Packed.
+        limit: the most values it may hold.
+
+    Raises:
+        ValueError: it is damaged, or holds more.
+    """
     lengths = packed["lengths"]
-    planes = np.frombuffer(zlib.decompress(base64.b64decode(packed["data"])), np.uint8)
-    joined = planes.reshape(8, -1).T.copy().view("<u8").ravel().astype(np.uint64)
-    if len(joined) != sum(lengths):
+    n = sum(lengths)
+    if n > limit:
+        raise ValueError(f"{n} values are more than any run has")
+    inflate = zlib.decompressobj()
+    try:
+        planes = inflate.decompress(base64.b64decode(packed["data"], validate=True), 8 * n + 1)
+    except zlib.error as error:
+        raise ValueError(str(error)) from None
+    if len(planes) != 8 * n or not inflate.eof:
         raise ValueError("lengths and data disagree")
-    return list(np.split(joined, np.cumsum(lengths)[:-1])) if lengths else []
+    joined = np.frombuffer(planes, np.uint8).reshape(8, -1).T.copy().view("<u8").ravel()
+    # Each a copy: a view would keep the whole of it in memory.
+    return np.split(joined.astype(np.uint64), np.cumsum(lengths)[:-1]) if lengths else []
 
 
-def _entry(content: Mapping[str, Any]) -> Entry:
-    configuration = Configuration(*content["configuration"])
+def from_plain(content: Mapping[str, Any], where: str, room: int = _MAX_VALUES) -> Entry:
+    """Return the entry that :func:`to_plain` took.
+
+    Args:
+        content: plain data, from a foreign file.
+        where: the file and its line; begins the message.
+        room: the most values that the samples may hold.
+
+    Raises:
+        RecordError: it is damaged.
+    """
     if "unavailable" in content:
+        record_lines.require(content, record_lines.Unavailable, where)
         return Entry(
-            configuration, facts=content.get("facts", {}), unavailable=content["unavailable"]
+            Configuration(*content["configuration"]),
+            facts=content.get("facts", {}),
+            unavailable=content["unavailable"],
         )
-    return Entry(
-        configuration,
+    record_lines.require(content, record_lines.Measured, where)
+    samples = {}
+    for name, packed in content["samples"].items():
+        try:
+            samples[name] = unpack(packed, min(room, _MAX_SAMPLE))
+        except ValueError as error:
+            raise RecordError(f"{where} is damaged: {error} - at `$.samples.{name}`") from None
+        room -= sum(packed["lengths"])
+    entry = Entry(
+        Configuration(*content["configuration"]),
         engine=content["engine"],
         verdict=content["verdict"],
         facts=content["facts"],
-        samples={name: unpack(packed) for name, packed in content["samples"].items()},
+        samples=samples,
     )
+    if not entry.kind:
+        _require_replays(entry, where)
+    return entry
 
 
-def _parse(path: Path, number: int, line: str) -> dict[str, Any]:
-    try:
-        content = json.loads(line)
-    except ValueError:
-        raise RecordError(f"{path}: line {number} is no JSON; the record is damaged") from None
-    if not isinstance(content, dict):
-        raise RecordError(f"{path}: line {number} is no JSON object; the record is damaged")
-    return content
+def _require_replays(entry: Entry, where: str) -> None:
+    """Refuse a run's entry whose samples are not of the same replays.
+
+    Raises:
+        RecordError: they are not, or the verdict is missing.
+    """
+
+    def refuse(what: str) -> None:
+        raise RecordError(f"{where} is damaged: {what}")
+
+    for name in ("label", "reason"):
+        if name not in entry.verdict:
+            refuse(f"the verdict has no {name}")
+    samples = entry.samples
+    for name in ("compile", "cold_mask", "cold_consume"):
+        if name not in samples:
+            refuse(f"there are no samples of {name}")
+    for kind in ("cold", "warm", "sibling"):
+        masks, consumed = samples.get(f"{kind}_mask", []), samples.get(f"{kind}_consume", [])
+        # A text that ends by rejection has one mask more.
+        if len(masks) != len(consumed) or any(map(_shorter, masks, consumed)):
+            refuse(f"the samples of {kind} masks and tokens are not of the same replays")
+    if [len(array) for array in samples["compile"]] != [len(samples["cold_mask"])]:
+        refuse("not every cold replay has its compilation")
+
+
+def _shorter(one: npt.NDArray[np.uint64], other: npt.NDArray[np.uint64]) -> bool:
+    return len(one) < len(other)
+
+
+def _require_reason(earlier: Entry | None, later: Entry, where: str) -> None:
+    """Refuse what stands there twice, but for what was measured again since its inputs changed.
+
+    Raises:
+        RecordError: nothing changed, so that it could not be said which of the two counts.
+    """
+    if earlier is None or earlier.unavailable is not None or later.unavailable is not None:
+        return
+    if earlier.facts.get("inputs") == later.facts.get("inputs"):
+        raise RecordError(f"{where} is damaged: {later.configuration} is there already")
 
 
 def _unfinished(folder: Path, mark: str) -> Path | None:
     """Return the newest record of a mark where its run did not come to its end."""
     for path in sorted(folder.glob(f"*-{mark}*.jsonl"), key=_age, reverse=True):
-        if b"\n" not in path.read_bytes():
+        if not _whole_lines(path):
             continue  # killed before it had written its first line: there is nothing to go on with
         return None if read(path).complete else path
     return None
@@ -301,34 +453,27 @@ def _age(path: Path) -> str:
     return path.stem
 
 
-def _new_path(folder: Path, now: datetime, mark: str) -> Path:
-    stem = f"{now:%Y%m%dT%H%M%S}-{mark}"
-    path = folder / f"{stem}.jsonl"
-    number = 1
-    while path.exists():
-        number += 1
-        path = folder / f"{stem}-{number}.jsonl"
-    return path
+def _open_new(folder: Path, stem: str) -> tuple[Path, int]:
+    """Make and lock a record of a name that is not there yet; return it and its descriptor."""
+    for number in itertools.count(1):
+        path = folder / (f"{stem}.jsonl" if number == 1 else f"{stem}-{number}.jsonl")
+        with suppress(FileExistsError):
+            return path, _open_locked(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    raise AssertionError  # for mypy: the numbers do not end
 
 
-def _open_locked(path: Path, mode: Literal["a", "x"]) -> TextIO:
+def _open_locked(path: Path, flags: int) -> int:
     """Open a record for this process alone, as long as it is open.
 
     Raises:
         RecordError: another process has it open.
     """
-    file = path.open(mode)
+    file = os.open(path, flags | os.O_CLOEXEC, 0o666)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        file.close()
+        os.close(file)
         raise RecordError(f"{path}: the same run is under way in another process") from None
     except OSError:
         pass  # some network file systems have no locks
     return file
-
-
-def _cut_torn_line(file: TextIO, path: Path) -> None:
-    """Drop an unfinished last line of a record that is open."""
-    content = path.read_bytes()
-    file.truncate(content.rfind(b"\n") + 1)

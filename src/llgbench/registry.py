@@ -1,26 +1,30 @@
 """Engines by name: the installed wheel, other releases, library files, our own builds.
 
-A registered engine is one JSON file in the cache; a release is brought by pip and its library
-kept there; a library file stays where it is, so that a rebuild is picked up.
+A registered engine is one JSON file in the cache. What is fetched or built is kept there too, with
+its sha256; a library file of the user's stays where it is, so that a rebuild is picked up.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
-import shutil
-import subprocess
-import sys
-import tempfile
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from llgbench import engine, paths
+from llgbench import engine, engine_build, files, git_build, output, paths
 from llgbench.engine import Engine
-from llgbench.errors import EngineError, InputError, UnavailableError, UnknownNameError
+from llgbench.engines import cargo, store, wheels
+from llgbench.engines.facts import facts
+from llgbench.errors import (
+    EngineError,
+    FileError,
+    InputError,
+    UnavailableError,
+    UnknownNameError,
+)
 from llgbench.variant import Variant
 
 WHEEL = "wheel"
@@ -28,7 +32,8 @@ STOCK = "stock"
 FALLBACK = "fallback"
 BUILT = (STOCK, FALLBACK)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
-_VERSION = re.compile(r"[0-9][A-Za-z0-9.+!]*")
+PYPI = "pypi:"
+_BUILD = "build:"
 
 
 @dataclass(frozen=True)
@@ -40,64 +45,91 @@ class EngineEntry:
         spec: where it comes from: ``wheel``, ``pypi:1.7.6``, ``build:stock``, or a file.
         path: the library; None where it is not there yet.
         remedy: the command that would bring it, where it is not there.
+        fault: what is wrong with its registration; empty where nothing is.
     """
 
     name: str
     spec: str
     path: Path | None
     remedy: str = ""
+    fault: str = ""
+
+
+@dataclass(frozen=True)
+class _Registration:
+    """What a registered engine's file holds: the specification as given, and the library."""
+
+    spec: str
+    path: str
 
 
 def entries() -> dict[str, EngineEntry]:
     """Return all known engines by name, the built-in ones first."""
-    from llgbench import engine_build
-
     found = {WHEEL: EngineEntry(WHEEL, WHEEL, wheel_path(), "pip install llguidance")}
     for name in BUILT:
         found[name] = EngineEntry(
-            name, f"build:{name}", engine_build.cached(name), f"llgbench engine build {name}"
+            name, f"{_BUILD}{name}", engine_build.cached(name), f"llgbench engine build {name}"
         )
     for file in sorted(_folder().glob("*.json")):
-        spec, path = _registration(file)
-        found[file.stem] = EngineEntry(
-            file.stem, spec, path if path.is_file() else None,
-            f"llgbench engine add {file.stem} {spec}",
-        )  # fmt: skip
+        if _NAME.fullmatch(file.stem) and file.stem not in found:
+            found[file.stem] = _registered(file)
     return found
 
 
-def _registration(file: Path) -> tuple[str, Path]:
+def _registered(file: Path) -> EngineEntry:
+    """Return what a registration says; a damaged one is the fault of that engine alone."""
+    name = file.stem
     try:
-        table = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
-        why = str(error)
-    else:
-        match table:
-            case {"spec": str(spec), "path": str(path)}:
-                return spec, Path(path)
-        why = "it has no spec or no path"
-    raise EngineError(f"{file} is damaged ({why}); remove it and add the engine again")
+        registration = files.read_loose_json(file, _Registration)
+    except FileError as error:
+        fault = f"engine {name} has a damaged registration ({error}); remove it and add it again"
+        return EngineEntry(name, "damaged", None, f"rm {file}", fault)
+    remedy = f"llgbench engine add {name} {files.one_line(registration.spec)}"
+    path = Path(registration.path)
+    there = store.is_kept(path) if _in_cache(registration.spec) else os.path.isfile(path)
+    return EngineEntry(name, registration.spec, path if there else None, remedy)
 
 
-def get(name: str) -> Engine:
-    """Load an engine by name, by ``pypi:VERSION``, or by the path of a library.
+def get(name: str, report: Callable[[str], None] = output.say) -> Engine:
+    """Load an engine; see :func:`locate`.
 
     Raises:
         UnknownNameError: nothing has that name.
         UnavailableError: it is known and not there; the message has the command that brings it.
         EngineError: its library cannot serve.
     """
+    return engine.load(locate(name, report))
+
+
+def locate(name: str, report: Callable[[str], None] = output.say) -> Path:
+    """Return the library of an engine; load nothing.
+
+    What the cache keeps is checked by its sha256. The installed wheel and a user's own library
+    may change.
+
+    Args:
+        name: an engine's name, ``pypi:VERSION``, ``git:PATH@REV``, or the path of a library.
+        report: called with a line where something is fetched or built.
+
+    Raises:
+        UnknownNameError: nothing has that name.
+        UnavailableError: it is known and not there; the message has the command that brings it.
+        InputError: the release or revision is not one, or the cache cannot be written.
+        EngineError: it cannot be fetched or built, or was altered in the cache.
+    """
     known = entries()
     entry = known.get(name)
     if entry is None:
-        if name.startswith("pypi:"):
-            return engine.load(fetch_release(name.removeprefix("pypi:")))
-        if "/" in name or name.endswith(".so"):
-            return engine.load(name)
+        if _in_cache(name):
+            return _bring(name, report)
+        if "/" in name or name.endswith(".so") or os.path.isfile(name):
+            return Path(name)
         raise UnknownNameError("engine", name, known)
+    if entry.fault:
+        raise EngineError(entry.fault)
     if entry.path is None:
         raise UnavailableError(f"engine {name} is not here; run: {entry.remedy}")
-    return engine.load(entry.path)
+    return store.check(entry.path) if _in_cache(entry.spec) else entry.path
 
 
 def default_for(variant: Variant) -> str:
@@ -114,9 +146,7 @@ def default_for(variant: Variant) -> str:
 
 def why_no_fallback() -> str:
     """Return why no engine with the fallback is here, and the command that would build it."""
-    from llgbench import engine_build
-
-    missing = engine_build.missing()
+    missing = cargo.missing()
     first = f"{missing}, then " if missing else ""
     return f"no engine with the greedy lexeme fallback; {first}run: llgbench engine build fallback"
 
@@ -126,7 +156,7 @@ def add(name: str, spec: str, report: Callable[[str], None]) -> EngineEntry:
 
     Args:
         name: letters, digits and ``._+-``; not one of the built-in names.
-        spec: ``pypi:VERSION`` or the path of a library.
+        spec: ``pypi:VERSION``, ``git:PATH@REV``, or the path of a library.
         report: called with one line where something is fetched.
 
     Raises:
@@ -137,21 +167,24 @@ def add(name: str, spec: str, report: Callable[[str], None]) -> EngineEntry:
         raise InputError(f"an engine's name is made of letters, digits and ._+-, not {name!r}")
     if name in (WHEEL, *BUILT):
         raise InputError(f"{name} is a built-in engine; choose another name")
-    if spec.startswith("pypi:"):
-        report(f"fetching llguidance {spec.removeprefix('pypi:')}")
-        path = fetch_release(spec.removeprefix("pypi:"))
-    else:
-        path = Path(spec).resolve()
-    engine.load(path)
-    folder = _folder()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        part = folder / f"{name}.part"
-        part.write_text(json.dumps({"spec": spec, "path": str(path)}))
-        part.replace(folder / f"{name}.json")
-    except OSError as error:
-        raise _unwritable(folder, error) from None
+    path = _bring(spec, report) if _in_cache(spec) else Path(os.path.realpath(spec))
+    facts(path)
+    with store.writing(_folder()):
+        files.write(_folder() / f"{name}.json", json.dumps({"spec": spec, "path": str(path)}))
     return EngineEntry(name, spec, path)
+
+
+def _in_cache(spec: str) -> bool:
+    """Whether an engine of this specification is kept in the cache, with its sha256."""
+    return spec.startswith((PYPI, git_build.PREFIX, _BUILD))
+
+
+def _bring(spec: str, report: Callable[[str], None]) -> Path:
+    if spec.startswith(git_build.PREFIX):
+        return git_build.build(git_build.parse(spec), report)
+    if spec.startswith(PYPI):
+        return wheels.fetch_release(spec.removeprefix(PYPI), report)
+    return engine_build.build(spec.removeprefix(_BUILD), report=report)
 
 
 def wheel_path() -> Path | None:
@@ -159,57 +192,7 @@ def wheel_path() -> Path | None:
     spec = importlib.util.find_spec("llguidance")
     if spec is None or not spec.submodule_search_locations:
         return None
-    return _library_in(Path(spec.submodule_search_locations[0]))
-
-
-def fetch_release(version: str) -> Path:
-    """Bring a published release's library into the cache by pip; reuse it where it is there.
-
-    Raises:
-        EngineError: pip has no such release for this machine.
-        InputError: the version is none, or the cache cannot be written.
-    """
-    if not _VERSION.fullmatch(version):
-        raise InputError(f"pypi:{version} names no release; a version is like 1.7.6")
-    target = paths.cache() / "releases" / version
-    found = _library_in(target)
-    if found is not None:
-        return found
-    with tempfile.TemporaryDirectory(prefix="llgbench-") as folder:
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-        command += ["--only-binary", "llguidance", "--dest", folder, f"llguidance=={version}"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        wheels = list(Path(folder).glob("*.whl"))
-        if done.returncode != 0 or len(wheels) != 1:
-            why = [line for line in done.stderr.splitlines() if line.startswith("ERROR:")]
-            raise EngineError(
-                f"no wheel of llguidance {version} for this machine: "
-                f"{(why or ['pip brought none'])[-1].removeprefix('ERROR: ')}"
-            )
-        with zipfile.ZipFile(wheels[0]) as wheel:
-            members = [m for m in wheel.namelist() if re.fullmatch(r"llguidance/_lib.*\.so", m)]
-            if not members:
-                raise EngineError(f"the wheel of llguidance {version} holds no library")
-            path = target / Path(members[0]).name
-            part = path.with_suffix(".part")
-            try:
-                target.mkdir(parents=True, exist_ok=True)
-                with wheel.open(members[0]) as source, part.open("wb") as into:
-                    shutil.copyfileobj(source, into)
-                part.replace(path)
-            except OSError as error:
-                raise _unwritable(target, error) from None
-    return path
-
-
-def _unwritable(folder: Path, error: OSError) -> InputError:
-    return InputError(
-        f"cannot write {folder}: {error.strerror}; {paths.CACHE_VARIABLE} names another cache"
-    )
-
-
-def _library_in(folder: Path) -> Path | None:
-    return next(iter(sorted(folder.glob("_lib*.so"))), None)
+    return wheels.library_in(Path(spec.submodule_search_locations[0]))
 
 
 def _folder() -> Path:

@@ -5,16 +5,18 @@ The tables are made in tables.py, the pictures in plots.py.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from llgbench import alerts, overhead_summary, plots, report_decode
+from llgbench import alerts, files, overhead_summary, plots, report_decode
 from llgbench.asv_results import AsvValue, read_asv
 from llgbench.configuration import QUICK_VOCABS, grid
 from llgbench.errors import InputError, RecordError
 from llgbench.frames import frame
 from llgbench.records import Record
+from llgbench.shown import in_code, in_markdown
 from llgbench.tables import (
     RULES,
     Table,
@@ -75,26 +77,17 @@ def write(records: Sequence[Record], folder: Path) -> Path:
     """
     _need_records(records)
     path = folder / "report.md"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
+    with files.folder(folder, error=RecordError):
+        # All is read before the first picture is written.
+        asv, overhead = read_asv(folder), overhead_summary.load(folder)
+        marks, decoded = alerts.marks(folder), report_decode.latest(folder)
         pictures = plots.pictures(records, folder)
         # Links are relative, so that the folder can be moved.
         links = {key: Path(picture.name) for key, picture in pictures.items()}
-        text = markdown(
-            records,
-            asv=read_asv(folder),
-            overhead=overhead_summary.load(folder),
-            pictures=links,
-            marks=alerts.marks(folder),
-        )
-        decoded = report_decode.latest(folder)
+        text = markdown(records, asv=asv, overhead=overhead, pictures=links, marks=marks)
         if decoded is not None:
             text += "\n" + report_decode.write(decoded, folder)
-        part = path.with_suffix(".part")
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
-    except OSError as error:
-        raise RecordError(f"cannot write {path}: {error.strerror}") from None
+        files.write(path, text.encode(errors="backslashreplace"), error=RecordError)
     return path
 
 
@@ -124,7 +117,7 @@ def markdown(
     _need_records(records)
     lines = ["## Latency of constrained decoding", ""]
     if marks:
-        lines += ["### Alerts", "", *(f"- {_escape(mark)}" for mark in marks), ""]
+        lines += ["### Alerts", "", *(f"- {in_markdown(mark)}" for mark in marks), ""]
     for index, record in enumerate(records):
         lines += _record_section(record, index, pictures or {}, len(records) > 1)
     of_fallback = overhead_tables(overhead or {})
@@ -182,7 +175,7 @@ def provenance(record: Record) -> list[str]:
         f"(it costs {p.get('empty_step_wall_ns')} ns in all).",
         f"Engines: {'; '.join(_engines(record))}.",
         f"Vocabularies: {'; '.join(_vocabs(record))}.",
-        f"Reproduce: `{command(record)}`, record `{record.path.name}`"
+        f"Reproduce: `{in_code(command(record))}`, record `{record.path.name}`"
         + ("." if record.complete else "; the run was not finished, this is what it measured."),
     ]  # fmt: skip
     return lines
@@ -198,14 +191,14 @@ def _engines(record: Record) -> list[str]:
             if entry.configuration.variant not in variants:
                 variants.append(entry.configuration.variant)
     return [
-        f"{name} {release} (sha256 {digest[:12]}) for {', '.join(variants)}"
+        in_markdown(f"{name} {release} (sha256 {digest[:12]}) for {', '.join(variants)}")
         for (name, release, digest), variants in found.items()
     ]
 
 
 def _vocabs(record: Record) -> list[str]:
     found = {
-        entry.configuration.vocab: f"{entry.configuration.vocab} "
+        entry.configuration.vocab: f"{in_markdown(entry.configuration.vocab)} "
         f"({entry.facts.get('vocab_tokens')} tokens, "
         f"sha256 {str(entry.facts.get('vocab_sha256'))[:12]})"
         for entry in record.entries
@@ -227,23 +220,25 @@ def command(record: Record) -> str:
         quick = {(c.case, c.vocab) for c in grid("quick", variants, (), QUICK_VOCABS)}
         if {(c.case, c.vocab) for c in configurations} == quick:
             return "llgbench run --profile quick"
-        cases = [f"--case {name}" for name in dict.fromkeys(c.case for c in configurations)]
+        cases = [
+            f"--case {shlex.quote(name)}" for name in dict.fromkeys(c.case for c in configurations)
+        ]
     parts = ["llgbench run", *cases]
     for option in ("vocab", "variant", "engine"):
         named = dict.fromkeys(getattr(c, option) for c in configurations)
         if option == "variant" and set(named) == set(DEFAULT_VARIANTS):
             continue
-        parts += [f"--{option} {name}" for name in named if name != "default"]
+        parts += [f"--{option} {shlex.quote(name)}" for name in named if name != "default"]
     return " ".join(parts)
 
 
 def _open(table: Table) -> list[str]:
-    return [f"**{table.title}**", "", *_grid(table), "", *_notes(table)]
+    return [f"**{in_markdown(table.title)}**", "", *_grid(table), "", *_notes(table)]
 
 
 def _collapsed(table: Table) -> list[str]:
     return [
-        f"<details><summary>{table.title}</summary>", "", *_grid(table), "",
+        f"<details><summary>{in_markdown(table.title)}</summary>", "", *_grid(table), "",
         *_notes(table), "</details>", "",
     ]  # fmt: skip
 
@@ -260,14 +255,7 @@ def _grid(table: Table) -> list[str]:
 
 
 def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(map(_escape, cells))} |"
-
-
-def _escape(cell: str) -> str:
-    one_line = " ".join(cell.split())
-    for sign in ("\\", "|", "<", "*", "`"):
-        one_line = one_line.replace(sign, f"\\{sign}")
-    return one_line
+    return f"| {' | '.join(map(in_markdown, cells))} |"
 
 
 def _picture(pictures: Mapping[str, Path], key: str, text: str) -> list[str]:

@@ -9,11 +9,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from llgbench import records
+from llgbench import decode, files, records
 from llgbench.decode import MODES, PARTS, UNCONSTRAINED, Summary, summarize, verdict
 from llgbench.decode_recording import FOLDER
 from llgbench.errors import RecordError
-from llgbench.records import Entry, Record
+from llgbench.plots import png
+from llgbench.records import SOUND, Entry, Record
+from llgbench.shown import in_markdown, visible
 
 PICTURE = "decode.png"
 
@@ -34,9 +36,18 @@ _DRAWN = {
 
 
 def latest(results: Path) -> Record | None:
-    """Return the newest decode record under a results folder, None where there is none."""
+    """Return the newest decode record under a results folder, None where there is none.
+
+    Raises:
+        RecordError: it is damaged, or of another kind.
+    """
     path = records.latest(results / "records" / FOLDER)
-    return None if path is None else records.read(path)
+    if path is None:
+        return None
+    record = records.read(path)
+    for entry in record.entries:
+        decode.require(entry, str(path))
+    return record
 
 
 def rows(record: Record) -> list[dict[str, Any]]:
@@ -61,8 +72,8 @@ def _row(entry: Entry, alone: Summary | None) -> dict[str, Any]:
         row["steps"], row["tokens"] = summary.steps, summary.tokens
         row["tokens/s"] = summary.per_second
         # A wrong mask gets no ratio, nor does a grammar that was dropped.
-        right = entry.verdict.get("label") != "wrong" and entry.facts["lost_at"] is None
-        if alone is not None and right and c.variant != UNCONSTRAINED:
+        right = entry.verdict.get("label") in SOUND and entry.facts["lost_at"] is None
+        if alone is not None and alone.per_second and right and c.variant != UNCONSTRAINED:
             row["of unconstrained %"] = 100 * summary.per_second / alone.per_second
         row["step µs"] = summary.wall / 1000
         row["decode µs"] = summary.parts["decode"] / 1000
@@ -85,7 +96,7 @@ def markdown(record: Record, picture: str = PICTURE) -> str:
         record: a decode record.
         picture: the picture's path as the page should link it; empty: none.
     """
-    lines = ["## Where the time of a decode step goes", "", _what_ran(record), ""]
+    lines = ["## Where the time of a decode step goes", "", in_markdown(_what_ran(record)), ""]
     if picture:
         lines += [f"![Where the time of a decode step goes]({picture})", ""]
     found = rows(record)
@@ -130,7 +141,7 @@ def picture(record: Record, path: Path) -> bool:
     sizes = [sum(_panel(entry) == panel for entry, _ in shown) for panel in panels]
     figure = Figure(figsize=(9, 1.2 + 0.34 * sum(sizes) + 0.7 * len(panels)), layout="constrained")
     FigureCanvasAgg(figure)
-    figure.suptitle(_what_ran(record), fontsize=9)
+    figure.suptitle(visible(_what_ran(record)), fontsize=9)
     axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=sizes)[:, 0]
     used = [name for name in _DRAWN if any(s and s.parts[name] > 0 for _, s in shown)]
     for ax, panel in zip(axes, panels, strict=True):
@@ -147,18 +158,14 @@ def picture(record: Record, path: Path) -> bool:
                 ax.text(end, at, f" {beside}", va="center", fontsize=7)
         ax.set_yticks(range(len(bars)), [_bar_label(entry) for entry, _ in bars], fontsize=7)
         ax.invert_yaxis()
-        ax.set_title(" on ".join(panel), fontsize=9, loc="left")
+        ax.set_title(visible(" on ".join(panel)), fontsize=9, loc="left")
         ax.margins(x=0.08)
         ax.tick_params(axis="x", labelsize=7)
         ax.spines[["top", "right"]].set_visible(False)
     axes[-1].set_xlabel("mean time of a step, µs; beside it the grammar's share", fontsize=8)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=8)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=150)
-    except OSError as error:
-        raise RecordError(f"cannot write {path}: {error.strerror}") from None
+    files.write(path, png(figure, 150), error=RecordError)
     return True
 
 
@@ -170,7 +177,7 @@ def _ordered(record: Record) -> list[Entry]:
             [x.configuration.vocab for x in record.entries].index(e.configuration.vocab),
             [x.configuration.case for x in record.entries].index(e.configuration.case),
             e.unavailable is not None,
-            e.facts["plan"]["sequences"] if e.facts else 0,
+            _sequences(e),
             e.configuration.variant != UNCONSTRAINED,
         ),
     )
@@ -179,7 +186,11 @@ def _ordered(record: Record) -> list[Entry]:
 def _alone(entry: Entry) -> tuple[str, str, int]:
     """Return what an entry shares with the unconstrained run beside it."""
     c = entry.configuration
-    return c.case, c.vocab, entry.facts["plan"]["sequences"] if entry.facts else 0
+    return c.case, c.vocab, _sequences(entry)
+
+
+def _sequences(entry: Entry) -> int:
+    return int(entry.facts["plan"]["sequences"]) if entry.unavailable is None else 0
 
 
 def _panel(entry: Entry) -> tuple[str, str]:
@@ -234,7 +245,7 @@ def _cell(value: Any) -> str:
         return "–"
     if isinstance(value, float):
         return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
-    return str(value).replace("|", "\\|")
+    return in_markdown(str(value))
 
 
 assert set(_DRAWN) == {*PARTS, "rest"}

@@ -1,26 +1,18 @@
-"""Runs configurations: opens what they need, judges, measures, and hands over entries.
-
-Configurations of one case and vocab are measured together, interleaved; see replay.measure.
-"""
+"""What a configuration needs, opened and put together: vocab, engine, tokenizers, grammar."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import groupby
-from typing import Any
 
-import numpy as np
-
-from llgbench import bridge, case, checks, registry
+from llgbench import bridge, checks, registry
 from llgbench.case import Case
 from llgbench.configuration import Configuration
 from llgbench.engine import Engine, TokenArray, Tokenizer
-from llgbench.errors import GrammarError, UnavailableError
-from llgbench.records import Entry
-from llgbench.replay import Rounds, Samples, Subject, measure, with_end
+from llgbench.errors import UnavailableError
+from llgbench.trace import trace_of
 from llgbench.variant import Variant, get, reference_of
 from llgbench.vocab import Vocab, open_vocab
 
@@ -160,139 +152,9 @@ def traces_of(subject: Case, vocab: Vocab) -> list[TokenArray]:
     Raises:
         UnavailableError: the vocab cannot spell one of them.
     """
-    return [vocab.trace(text.data) for text in subject.texts]
-
-
-def run(
-    configurations: Sequence[Configuration],
-    rounds: Rounds,
-    tally: Tally,
-    cases: Mapping[str, Case] | None = None,
-    progress: Callable[[str], None] = lambda _: None,
-    *,
-    strict: bool = False,
-) -> Iterator[Entry]:
-    """Judge and measure configurations; yield each as it is done.
-
-    What cannot run is yielded too, with its reason.
-
-    Args:
-        configurations: in any order; they run vocab by vocab.
-        rounds: how often each is replayed.
-        tally: told where the time goes.
-        cases: cases that are not under grammars/, by name.
-        progress: called with a line before each group.
-        strict: raise where a grammar does not compile, for grammars the user named.
-
-    Raises:
-        UnknownNameError: a vocab, case, variant or engine has no such name.
-        GrammarError: with ``strict``; the message has the grammar's file and llguidance's words.
-    """
-    ordered = sorted(configurations, key=lambda c: c.vocab)  # stable: the rest keeps its order
-    for vocab_name, of_vocab in groupby(ordered, key=lambda c: c.vocab):
-        try:
-            bench = Workbench(vocab_name, tally)
-        except UnavailableError as error:
-            yield from (Entry(c, unavailable=str(error)) for c in of_vocab)
-            continue
-        with bench:
-            for case_name, group in groupby(of_vocab, key=lambda c: c.case):
-                progress(f"{case_name} on {vocab_name}")
-                subject = (cases or {}).get(case_name) or case.load(case_name)
-                yield from _run_group(list(group), subject, bench, rounds, tally, strict)
-
-
-def _run_group(
-    group: Iterable[Configuration], subject: Case, bench: Workbench, rounds: Rounds, tally: Tally,
-    strict: bool,
-) -> Iterator[Entry]:  # fmt: skip
-    try:
-        traces = traces_of(subject, bench.vocab)
-    except UnavailableError as error:
-        yield from (_not_available(c, subject, str(error)) for c in group)
-        return
-    ready: list[Ready] = []
-    verdicts: dict[str, checks.Verdict] = {}
-    for configuration in group:
-        try:
-            item = prepare(configuration, subject, bench)
-            verdicts[str(configuration)] = judge(item, subject, traces, bench)
-        except UnavailableError as error:
-            yield _not_available(configuration, subject, str(error))
-        except GrammarError as error:
-            if strict:
-                raise GrammarError(f"{subject.path}: {_one_line(error)}") from None
-            yield _not_available(configuration, subject, f"does not compile: {_one_line(error)}")
-        else:
-            ready.append(item)
-            tally.inside_ns += verdicts[str(configuration)].inside_ns
-    if not ready:
-        return
-    samples = measure(
-        {str(item.configuration): Subject(item.tokenizer, item.grammar) for item in ready},
-        [with_end(trace, ready[0].tokenizer) for trace in traces],
-        rounds,
-    )
-    for item in ready:
-        name = str(item.configuration)
-        tally.inside_ns += samples[name].inside_ns
-        yield _entry(item, verdicts[name], samples[name], subject, traces, bench)
-
-
-def _not_available(configuration: Configuration, subject: Case, reason: str) -> Entry:
-    return Entry(configuration, facts=_case_facts(subject), unavailable=reason)
-
-
-def _case_facts(subject: Case) -> dict[str, Any]:
-    return {"case_digest": subject.digest, "tags": list(subject.tags), "value": subject.value}
-
-
-def _entry(
-    item: Ready, verdict: checks.Verdict, samples: Samples, subject: Case,
-    traces: Sequence[TokenArray], bench: Workbench,
-) -> Entry:  # fmt: skip
-    table = bench.vocab.table(item.variant.token_bytes)
-    facts: dict[str, Any] = {
-        **_case_facts(subject),
-        "vocab_sha256": bench.vocab.sha256,
-        "vocab_tokens": bench.vocab.n_tokens,
-        "wrong_tokens": wrong_tokens(bench.vocab, item.variant),
-        "greedy": not item.tokenizer.forces,
-        "tokenizer_build_ns": item.tokenizer.build_ns,
-        "token_table_ns": table.build_ns,
-        "texts": [
-            {"name": text.name, "bytes": len(text.data), "tokens": len(trace)}
-            for text, trace in zip(subject.texts, traces, strict=True)
-        ],
-    }
-    return Entry(
-        item.configuration,
-        engine={
-            "name": item.engine_name,
-            "release": item.engine.release,
-            "sha256": item.engine.sha256,
-        },
-        verdict=verdict.to_json(),
-        samples={
-            "compile": [np.array(samples.compile_ns, np.uint64)],
-            "first_mask": [np.array(samples.first_mask_ns, np.uint64)],
-            "cold_mask": samples.cold_mask_ns,
-            "cold_consume": samples.cold_consume_ns,
-            "warm_mask": samples.warm_mask_ns,
-            "warm_consume": samples.warm_consume_ns,
-            "cached_mask": samples.cached_mask_ns,
-            "allowed": samples.allowed,
-            "mask_hash": samples.mask_hash,
-        },
-        facts=facts,
-    )
+    return [trace_of(text, vocab) for text in subject.texts]
 
 
 def wrong_tokens(vocab: Vocab, variant: Variant) -> int:
     """Return how many tokens this variant gives llguidance with wrong bytes."""
     return 0 if variant.token_bytes == "token_to_piece" else checks.token_bytes(vocab).differing
-
-
-def _one_line(error: Exception, limit: int = 300) -> str:
-    line = " ".join(str(error).split())
-    return line if len(line) <= limit else line[: limit - 1] + "…"

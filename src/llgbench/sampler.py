@@ -13,6 +13,7 @@ generation goes on without it. Here that is counted, and never silent::
 from __future__ import annotations
 
 import ctypes
+import os
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, get_args
@@ -73,7 +74,7 @@ def decoder() -> Any:
         )
     api = ffi.new("lb_decoder *")
     error = ffi.new("char[]", 1024)
-    if lib.lb_decoder_open(str(c._lib._name).encode(), api, error, len(error)) != 0:
+    if lib.lb_decoder_open(os.fsencode(c._lib._name), api, error, len(error)) != 0:
         raise UnavailableError(f"llama.cpp's library is unusable: {ffi.string(error).decode()}")
     return api
 
@@ -123,6 +124,25 @@ class GrammarSampler(_Handle):
 
         c.llama_sampler_chain_add(chain, ctypes.cast(self.address, c.llama_sampler_p_ctypes))
         self._pointer = None
+
+    def put_before(self, samplers: Any) -> None:
+        """Put the sampler in front of a ``LlamaSampler`` of llama-cpp-python, which owns it now.
+
+        The chain is turned within itself, not moved into another: samplers that are written in
+        Python (a logits_processor) lie in Python's memory, which the ``LlamaSampler`` keeps, and
+        which it takes out of its chain, by their places, before llama.cpp frees the rest.
+
+        Args:
+            samplers: ``llama_cpp._internals.LlamaSampler``.
+        """
+        from llama_cpp import llama_cpp as c
+
+        chain = samplers.sampler
+        others = c.llama_sampler_chain_n(chain)
+        self.add_to(chain)
+        for _ in range(others):
+            c.llama_sampler_chain_add(chain, c.llama_sampler_chain_remove(chain, 0))
+        samplers.custom_samplers = [(at + 1, kept) for at, kept in samplers.custom_samplers]
 
     @property
     def drops(self) -> int:

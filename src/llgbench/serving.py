@@ -8,14 +8,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from llgbench import isolated
 from llgbench.errors import LlgbenchError
 
 
 def serve(work: Callable[[Path], dict[str, Any]]) -> None:
     """Do the job in the file of the first argument, write the result to that of the second.
 
-    A job that is refused ends the process with status 2 and one line; there is no result then.
+    A third argument is the parent, with which the process ends. A job that is refused ends the
+    process with status 2 and one line; there is no result then.
     """
+    if len(sys.argv) > 3:
+        isolated.enter(int(sys.argv[3]))
     try:
         result = work(Path(sys.argv[1]))
     except LlgbenchError as error:

@@ -18,7 +18,7 @@ from llgbench import stats
 from llgbench.asv import metrics as asv_metrics
 from llgbench.configuration import QUICK_VOCABS, Configuration, grid, is_json
 from llgbench.pending import STATES
-from llgbench.records import Arrays, Entry, by_round
+from llgbench.records import SOUND, Arrays, Entry, by_round
 from llgbench.variant import DEFAULT_VARIANTS
 
 Value = float | dict[str, Any]
@@ -27,7 +27,10 @@ Values = dict[str, dict[str, Value] | str]
 
 NOT_A_NUMBER = float("nan")
 PERCENTILES = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99_9": 99.9, "max": 100.0}
-TIMES = ("cold_mask", "cold_consume", "tbm", "warm_mask", "warm_consume", "cached_mask")
+TIMES = (
+    "cold_mask", "cold_consume", "tbm", "warm_mask", "warm_consume", "sibling_mask",
+    "sibling_consume", "cached_mask",
+)  # fmt: skip
 POOLED = "json"
 HARNESS = "harness"
 
@@ -70,7 +73,7 @@ def values(entries: Sequence[Entry]) -> Values:
     found: Values = {}
     for entry in entries:
         name = str(entry.configuration)
-        found[name] = entry.unavailable or _of_entry(entry)
+        found[name] = entry.unavailable or _not_judged(entry) or _of_entry(entry)
     for text in pooled_configurations():
         wanted = Configuration.parse(text)
         members = [
@@ -82,6 +85,12 @@ def values(entries: Sequence[Entry]) -> Values:
         ]
         found[text] = _pooled(members)
     return found
+
+
+def _not_judged(entry: Entry) -> str:
+    """Return why an entry has no verdict on any mask, empty where it has one."""
+    label, reason = entry.verdict["label"], entry.verdict["reason"]
+    return f"{label}: {reason}" if label == "not judged" else ""
 
 
 def require(found: Values, name: str) -> dict[str, Value]:
@@ -115,10 +124,12 @@ def _of_entry(entry: Entry) -> dict[str, Value]:
 
 def _pooled(entries: Sequence[Entry]) -> dict[str, Value] | str:
     """Pool what is right; a wrong mask's time is no time."""
-    right = [e for e in entries if not e.unavailable and e.verdict["label"] != "wrong"]
+    right = [e for e in entries if not e.unavailable and e.verdict["label"] in SOUND]
     if not right:
         return "; ".join(
-            dict.fromkeys(e.unavailable or f"wrong: {e.verdict['reason']}" for e in entries)
+            dict.fromkeys(
+                e.unavailable or f"{e.verdict['label']}: {e.verdict['reason']}" for e in entries
+            )
         )
     return {**_times(right), "right_cases": float(len(right))}
 
@@ -150,7 +161,7 @@ def _rounds(entries: Sequence[Entry], name: str) -> Arrays:
 def _replays(entry: Entry, name: str) -> Arrays:
     samples = entry.samples
     if name != "tbm":
-        return list(samples[name])
+        return list(samples.get(name, []))  # an older record has no siblings
     pairs = zip(samples["cold_mask"], samples["cold_consume"], strict=True)
     return [mask[: len(consume)] + consume for mask, consume in pairs]
 
@@ -343,30 +354,23 @@ def counted(name: str) -> str:
 
 
 def _counted(vocab: str) -> Values:
-    from concurrent.futures import ThreadPoolExecutor
-
     from llgbench import overhead_counting
-    from llgbench.errors import CompareError, UnavailableError
+    from llgbench.errors import LlgbenchError
 
     lengths = sorted({int(name.partition(" ")[0]) for name in COUNTED_CURVE})
     try:
-        # Counts do not mind company, and nothing is timed any more.
-        with ThreadPoolExecutor(2) as pool:
-            masks = pool.submit(overhead_counting.pending, vocab)
-            points = pool.submit(lambda: list(overhead_counting.curve(lengths)))
-            cases = overhead_counting.on_json(vocab, seeds=1, cases=COUNTED_CASES)
         found: Values = {
             ratios.case: {name: getattr(ratios, name) for name in COUNTED_RATIOS}
-            for ratios in cases
+            for ratios in overhead_counting.on_json(vocab, seeds=1, cases=COUNTED_CASES)
             if ratios.kind == "warm"
         }
-        for state in masks.result():
+        for state in overhead_counting.pending(vocab):
             found[state.state] = {"instructions": state.over_dearer}
-        for point in points.result():
+        for point in overhead_counting.curve(lengths):
             found[f"{point.n} | {point.strategy}"] = {
                 "dearest": float(point.dearest),
                 "median": point.median,
             }
-    except (UnavailableError, CompareError) as error:
+    except LlgbenchError as error:
         return dict.fromkeys((*COUNTED_CASES, *PENDING, *COUNTED_CURVE), str(error))
     return found

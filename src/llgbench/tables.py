@@ -47,7 +47,7 @@ _MISSING = {
 
 RULES = (
     "µs. TBM is mask + consume of one step, TTFM is compile + first mask. All times here are cold, "
-    "of the first replay of a fresh matcher, unless a table says warm or cached.",
+    "of the first replay of a fresh matcher, unless a table says warm, sibling or cached.",
     "A column pools the steps of the cases in which its variant's masks are right: verdict right, "
     "or limited (every mask is what its lexer can know, yet a text of the grammar is rejected, as "
     "recorded). So columns that pool different cases do not compare by their times.",
@@ -152,7 +152,7 @@ def _pooled_table(
         counts = [by_key[c.variant, c.engine, kind, measure, "avg"] for c in view.columns]
         rows.append((f"{named} samples", *(f"{f['samples']:,}" for f in counts)))
     n = len(view.cases(vocab, group))
-    what = "cold, warm and cached apart" if several else "cold"
+    what = "cold, warm, sibling and cached apart" if several else "cold"
     return Table(
         name=name,
         title=f"{vocab}: {plural(n, group)}, {what}, µs",
@@ -163,7 +163,7 @@ def _pooled_table(
 
 
 def _verdicts(view: View, vocab: str, group: str, column: Column) -> str:
-    """Say in how many cases of a set a column is right, limited, wrong."""
+    """Say in how many cases of a set a column has which verdict."""
     labels = view.labels(vocab, group, column)
     total = labels.total()
     if not total:
@@ -173,7 +173,7 @@ def _verdicts(view: View, vocab: str, group: str, column: Column) -> str:
     parts = [f"right in {labels['right']}"]
     parts += [
         f"{name} in {labels[name]}"
-        for name in ("limited", "wrong", "not available")
+        for name in ("limited", "refused", "not judged", "wrong", "not available")
         if labels[name]
     ]
     return f"{', '.join(parts)} of {total}"
@@ -207,6 +207,7 @@ def _case_table(view: View, figures: pd.DataFrame) -> Table:
         ("TBM p99", "cold", "tbm", "p99"),
         ("TBM max", "cold", "tbm", "p100"),
         ("warm TBM p50", "warm", "tbm", "p50"),
+        ("sibling TBM p50", "sibling", "tbm", "p50"),
         ("TTFM p50", "cold", "ttfm", "p50"),
         ("compile p50", "cold", "compile", "p50"),
     )

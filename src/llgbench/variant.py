@@ -10,6 +10,10 @@ from typing import Literal
 
 from llgbench.errors import UnknownNameError
 
+# The names under which an engine may offer the greedy lexeme fallback; the second is the one of
+# upstream's open pull request.
+FALLBACK_OPTIONS = ("greedy_lexeme_fallback", "lexer_backtracking")
+
 Bytes = Literal["detokenize", "token_to_piece"]
 Tokenize = Literal["always", "if_exact", "sentinel", "never"]
 

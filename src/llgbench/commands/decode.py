@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from llgbench import output
-from llgbench.errors import UnknownNameError
+from llgbench.commands import given
+from llgbench.errors import InputError, UnknownNameError
 from llgbench.output import json_option
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 MODES = ("mask-first", "sample-first", "validate-first", "forced", "overlap")
 SELECTIONS = ("greedy", "dist", "common")
 SHAPES = ("nano", "tinyllama-1.1b", "llama-3.2-1b", "gemma-2b-like")
+MAX_THREADS = 512
 
 
 @click.command("decode")
@@ -46,9 +48,13 @@ SHAPES = ("nano", "tinyllama-1.1b", "llama-3.2-1b", "gemma-2b-like")
     "--select", "selection", type=click.Choice(SELECTIONS), help="Default: greedy; --free: dist."
 )
 @click.option("--max-tokens", type=click.IntRange(1, 100_000), default=256, help="Of --free.")
-@click.option("--seed", type=int, default=0, help="Of draws.")
-@click.option("--context", type=click.IntRange(1), help="Tokens a sequence; default: enough.")
-@click.option("--threads", type=click.IntRange(1), help="That decode; default: all cores.")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, help="Of draws.")
+@click.option(
+    "--context", type=click.IntRange(1, 2**31 - 1), help="Tokens a sequence; default: enough."
+)
+@click.option(
+    "--threads", type=click.IntRange(1, MAX_THREADS), help="That decode; default: all cores."
+)
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
 @click.option("--results", type=click.Path(path_type=Path), help="Default: results/.")
 @json_option
@@ -81,9 +87,13 @@ def decode_command(
     from llgbench import decode, decode_recording
     from llgbench.variant import DEFAULT_VARIANTS
 
+    if model is not None:
+        given.refuse("is of the synthetic model, which --model replaces", "shape")
+    if not free:
+        given.refuse("goes with --free", "max_tokens")
     request = decode_recording.Request(
         cases=cases or ("json-tool-call",),
-        vocabs=vocabs or ((str(model),) if model else ("llama-bpe",)),
+        vocabs=vocabs or ((_path(model),) if model else ("llama-bpe",)),
         variants=variants or DEFAULT_VARIANTS,
         engine=engine,
         modes=modes or ("mask-first",),
@@ -97,6 +107,9 @@ def decode_command(
     _validate_names(request.cases, request.vocabs, request.variants, request.engine, model)
     with output.steps(len(request.vocabs) * len(request.cases), "decoding") as progress:
         record = decode_recording.record(request, results, progress.doing)
+    if record.entries and all(entry.unavailable for entry in record.entries):
+        first = record.entries[0]
+        raise InputError(f"nothing could be measured: {first.configuration}: {first.unavailable}")
     rows = [row(entry) for entry in record.entries]
     if as_json:
         output.print_json(
@@ -112,6 +125,11 @@ def decode_command(
         title += f"{' (random)' if what['synthetic'] else ''}, on {device_name}"
     output.print_table(rows, title=title)
     output.say(f"record: {record.path}")
+
+
+def _path(model: Path) -> str:
+    """Return a model's path as the name of its vocab, which no name of the catalogue is."""
+    return str(model) if os.sep in str(model) else os.path.join(os.curdir, model)
 
 
 def row(entry: Entry) -> dict[str, Any]:
@@ -151,7 +169,7 @@ def _validate_names(
 ) -> None:  # fmt: skip
     """Refuse an unknown name before a model is made."""
     from llgbench import case, registry, variant, vocab
-    from llgbench.errors import InputError, ModelError, UnavailableError
+    from llgbench.errors import ModelError, UnavailableError
 
     for name in variants:
         variant.get(name)
@@ -161,7 +179,7 @@ def _validate_names(
         raise ModelError(f"{model}: no such model")
     known = vocab.catalogue()
     for name in vocabs:
-        if name not in known and not (name.endswith(".gguf") or os.sep in name):
+        if name not in known and not vocab.is_path(name):
             raise UnknownNameError("vocab", name, known)
     if engine != "default":
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import click
@@ -21,6 +23,7 @@ def engine_group() -> None:
 def engine_list(as_json: bool) -> None:
     """List the engines, what release each is, and whether it has the fallback (by behaviour)."""
     from llgbench import registry
+    from llgbench.engines.facts import facts
 
     rows = []
     for entry in registry.entries().values():
@@ -28,13 +31,15 @@ def engine_list(as_json: bool) -> None:
             "engine": entry.name, "spec": entry.spec, "release": None, "fallback": None,
             "sha256": None, "state": "here",
         }  # fmt: skip
-        if entry.path is None:
+        if entry.fault:
+            row["state"] = entry.fault
+        elif entry.path is None:
             row["state"] = f"not here; run: {entry.remedy}"
         else:
             try:
-                engine = registry.get(entry.name)
-                row["release"], row["sha256"] = engine.release, engine.sha256[:12]
-                row["fallback"] = engine.fallback_option or "no"
+                about = facts(registry.locate(entry.name))
+                row["release"], row["sha256"] = about.release, about.sha256[:12]
+                row["fallback"] = about.fallback_option or "no"
             except LlgbenchError as error:
                 row["state"] = str(error)
         rows.append(row)
@@ -44,17 +49,20 @@ def engine_list(as_json: bool) -> None:
 @engine_group.command("path")
 @click.argument("name")
 def engine_path(name: str) -> None:
-    """Print the library of an engine (a name, pypi:VERSION, or a path)."""
+    """Print the library of an engine: a name, pypi:VERSION, git:PATH@REV, or a path."""
     from llgbench import registry
+    from llgbench.engines.facts import facts
 
-    click.echo(registry.get(name).path)
+    path = registry.locate(name, output.say).resolve()
+    facts(path)  # what cannot serve is not an engine
+    _echo_path(path)
 
 
 @engine_group.command("add")
 @click.argument("name")
 @click.argument("spec")
 def engine_add(name: str, spec: str) -> None:
-    """Register SPEC under NAME: pypi:VERSION, or the path of a library.
+    """Register SPEC under NAME: pypi:VERSION, git:PATH@REV, or the path of a library.
 
     \b
     Examples:
@@ -64,7 +72,7 @@ def engine_add(name: str, spec: str) -> None:
     from llgbench import registry
 
     entry = registry.add(name, spec, output.say)
-    click.echo(entry.path)
+    _echo_path(entry.path)
 
 
 @engine_group.command("build")
@@ -76,10 +84,16 @@ def engine_build_command(flavours: tuple[str, ...], if_possible: bool) -> None:
     The library is cached under a key of all its inputs; a second call only prints its path.
     """
     from llgbench import engine_build
+    from llgbench.engines import cargo
 
-    missing = engine_build.missing()
+    missing = cargo.missing()
     if if_possible and missing is not None:
         output.say(f"engines {' and '.join(flavours)} are not built: {missing}")
         return
     for flavour in flavours:
-        click.echo(engine_build.build(flavour, report=output.say))
+        _echo_path(engine_build.build(flavour, report=output.say))
+
+
+def _echo_path(path: Path | None) -> None:
+    """Write a path as it is, whatever its bytes are."""
+    click.echo(os.fsencode(path) if path is not None else "")

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from llgbench import output
+from llgbench.commands import given
 from llgbench.errors import UnavailableError
 from llgbench.output import json_option
 
@@ -44,25 +45,33 @@ def overhead_command(
       llgbench overhead --count
       llgbench overhead --vocab qwen2 --longest 1024 --json
     """
-    from llgbench import callgrind, overhead, overhead_summary, paths, provenance, registry
+    from llgbench import callgrind, files, overhead, overhead_summary, paths, provenance, registry
+    from llgbench.errors import RecordError
 
     if count:
+        given.refuse("is of times, and --count takes none", "rounds")
         callgrind.require()
+    else:
+        given.refuse("goes with --count", "results")
     try:
         overhead.engines()
     except UnavailableError as error:
         raise UnavailableError(f"{error} ({registry.why_no_fallback()})") from None
-    found = _counted(vocab, longest) if count else _timed(vocab, rounds, longest)
     if count:
-        found = {"summary": overhead_summary.summary(found), **found}
-        kept = {"vocab": vocab, "provenance": provenance.collect(paths.root()), **found}
-        output.say(f"kept: {overhead_summary.save(results or paths.root() / 'results', kept)}")
+        place = results or paths.root() / "results"
+        with files.folder(overhead_summary.path_in(place).parent, error=RecordError):
+            found = _counted(vocab, longest)
+            found = {"summary": overhead_summary.summary(found), **found}
+            kept = {"vocab": vocab, "provenance": provenance.collect(paths.root()), **found}
+            output.say(f"kept: {overhead_summary.save(place, kept)}")
+    else:
+        found = _timed(vocab, rounds, longest)
     if as_json:
         output.print_json({"vocab": vocab, **found})
         return
     for at, (name, rows) in enumerate(found.items()):
         if at:
-            click.echo()
+            output.echo()
         output.print_table(rows, title=_title(name, vocab, count))
 
 

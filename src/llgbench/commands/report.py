@@ -10,8 +10,13 @@ from typing import NoReturn
 import click
 
 from llgbench import output
+from llgbench.commands import given
+from llgbench.commands.options import FiniteFloat
 from llgbench.errors import InputError
 from llgbench.output import json_option
+
+# A week; what is meant to run longer is a mistake.
+MAX_BUDGET_S = 604_800
 
 
 @click.command("report")
@@ -20,7 +25,9 @@ from llgbench.output import json_option
 @click.option("--pr", nargs=2, metavar="BASE HEAD", help="Write a pull-request section instead.")
 @click.option("--case", "cases", multiple=True, help="With --pr: as in llgbench compare.")
 @click.option("--vocab", "vocabs", multiple=True, help="With --pr: as in llgbench compare.")
-@click.option("--budget", type=click.FloatRange(5), default=300.0, help="With --pr: seconds.")
+@click.option(
+    "--budget", type=FiniteFloat(5, MAX_BUDGET_S), default=300.0, help="With --pr: seconds."
+)
 @click.option("--count", is_flag=True, help="With --pr: let instructions decide.")
 @click.option(
     "--output", "folder", type=click.Path(path_type=Path), help="With --pr: where the files go."
@@ -48,29 +55,33 @@ def report_command(
       llgbench report --pr pypi:1.9.0 pypi:1.9.1
     """
     if pr is not None:
+        given.refuse("does not go with --pr", "results", "show")
+        if records_given:
+            raise InputError("records do not go with --pr")
         _pull_request(pr, cases, vocabs, budget, count, folder, as_json)
+    given.refuse("goes with --pr", "cases", "vocabs", "budget", "count", "folder")
     from llgbench import overhead_summary, paths, records, report
 
-    given = results or paths.root() / "results"
+    place = results or paths.root() / "results"
     chosen = list(records_given)
     if not chosen:
-        newest = records.latest(given / "records")
+        newest = records.latest(place / "records")
         if newest is None:
-            raise InputError(f"no records in {given / 'records'}; run: llgbench run")
+            raise InputError(f"no records in {place / 'records'}; run: llgbench run")
         chosen = [newest]
     read = [records.read(path) for path in chosen]
     if as_json:
-        overhead = overhead_summary.load(given)
-        output.print_json(report.tables(read, report.read_asv(given), overhead))
+        overhead = overhead_summary.load(place)
+        output.print_json(report.tables(read, report.read_asv(place), overhead))
         return
     if show:
         for record in read:
             for table in report.headline(record):
                 rows = [dict(zip(table.headers, row, strict=True)) for row in table.rows]
                 output.print_table(rows, title=table.title)
-                click.echo()
+                output.echo()
         output.say("\n".join(report.RULES))
-    click.echo(report.write(read, given))
+    output.echo(str(report.write(read, place)))
 
 
 def _pull_request(
@@ -83,10 +94,13 @@ def _pull_request(
     as_json: bool,
 ) -> NoReturn:
     """Compare, write the section and its picture, and exit as ``llgbench compare`` does."""
-    from llgbench import compare, pull_request
+    from llgbench import compare, files, pull_request
+    from llgbench.errors import RecordError
 
     plan = compare.plan_of(cases, vocabs, budget_s=budget, count=count)
-    found, where = compare.run(*pr, plan, folder, count=count, say=output.quiet_say)
+    found, where = compare.run(
+        *pr, plan, folder, count=count, say=output.quiet_say, announce=output.say
+    )
     picture = None
     if found.rows:
         picture = "comparison.png"
@@ -96,10 +110,10 @@ def _pull_request(
     words += [word for name in vocabs for word in ("--vocab", name)]
     text = pull_request.section(found, shlex.join(words + ["--count"] * count), picture)
     path = where / "section.md"
-    path.write_text(text)
+    files.write(path, text.encode(errors="backslashreplace"), error=RecordError)
     if as_json:
         output.print_json({**found.to_json(), "section": str(path)})
     else:
-        click.echo(text)
+        output.echo(text)
     output.say(f"section and picture: {where}")
     sys.exit(output.EXIT_DIFFERENCE if found.failed else 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -12,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from llgbench import output
+from llgbench.commands.options import FiniteFloat
 from llgbench.configuration import Configuration, Profile, grid
 from llgbench.errors import InputError
 from llgbench.output import json_option
 
 if TYPE_CHECKING:
-    from llgbench.case import Case
+    from llgbench.case import Case, TextFormat
+    from llgbench.measure.supervisor import Limits
     from llgbench.records import Entry
     from llgbench.replay import Rounds
 
@@ -34,7 +35,29 @@ if TYPE_CHECKING:
     "--grammar", type=click.Path(path_type=Path), help="Your grammar: .lark, or a schema."
 )
 @click.option("--text", "texts", multiple=True, type=click.Path(path_type=Path), help="Its texts.")
+@click.option(
+    "--special-tokens", is_flag=True, help="Names of special tokens in a --text are the tokens."
+)
+@click.option(
+    "--text-format",
+    type=click.Choice(["maskbench", "compact", "indent2"]),
+    default="maskbench",
+    help="How instances of --maskbench are written; default: as MaskBench's runner does.",
+)
 @click.option("--results", type=click.Path(path_type=Path), help="Default: results/.")
+@click.option(
+    "--time-limit",
+    type=FiniteFloat(min=1, max=86_400),
+    metavar="SECONDS",
+    help="Most seconds for one step, such as one replay of one text; default 300.",
+)
+@click.option(
+    "--memory-limit",
+    type=click.IntRange(64, 1 << 24),
+    metavar="MIB",
+    help="Most memory for the process that measures; default: 3/4 of the machine's.",
+)
+@click.option("--retry", is_flag=True, help="Try again what a killed run found not available.")
 @json_option
 def run(
     vocabs: tuple[str, ...],
@@ -46,26 +69,35 @@ def run(
     maskbench: Path | None,
     grammar: Path | None,
     texts: tuple[Path, ...],
+    special_tokens: bool,
+    text_format: TextFormat,
     results: Path | None,
+    time_limit: float | None,
+    memory_limit: int | None,
+    retry: bool,
     as_json: bool,
 ) -> None:
     """Replay cases under variants; print the times with their verdicts, store the raw samples.
 
     Without --case, --maskbench or --grammar the profile's grid runs (quick by default). A run
-    that was killed goes on where it stopped when it is started again unchanged.
+    that was killed continues where it stopped when the same command is started again.
+
+    Vocabularies and engines are loaded in processes of their own. Where one of these crashes,
+    hangs, or needs too much memory, that configuration is not available, and the others go on.
 
     \b
     Examples:
       llgbench run --profile quick
       llgbench run --case github-workflow --vocab llama-bpe --variant greedy_tokenize
       llgbench run --grammar my.lark --text ok.txt --vocab ./my-model.gguf
+      llgbench run --grammar tool.lark --text call.txt --special-tokens --vocab llama-bpe
       llgbench run --maskbench maskbench/data --vocab llama-bpe --variant token_to_piece
     """
     from llgbench import recording
     from llgbench.variant import DEFAULT_VARIANTS
 
     chosen = variants or DEFAULT_VARIANTS
-    cases = _own_cases(maskbench, grammar, texts)
+    cases = _own_cases(maskbench, grammar, texts, special_tokens, text_format)
     if cases is not None and case_names:
         raise InputError("give --case or --maskbench or --grammar, not two of them")
     configurations = _configurations(
@@ -75,20 +107,27 @@ def run(
     with output.steps(len(configurations), "replaying") as progress:
 
         def resumed(path: Path, already: int) -> None:
-            output.say(f"going on with {path}: {already} are measured already")
+            output.say(f"continuing {path}: {already} are measured already")
             progress.done(already)
+
+        def again(configuration: Configuration, why: str) -> None:
+            output.say(f"measured again: {configuration} ({why})")
 
         recorded = recording.record(
             configurations,
             _rounds(rounds, profile, maskbench is not None),
             cases=cases,
             results=results,
-            strict=maskbench is None,
+            limits=_limits(time_limit, memory_limit),
+            retry=retry,
             command=shlex.join(["llgbench", *sys.argv[1:]]),
             resumed=resumed,
+            again=again,
             doing=progress.doing,
             done=progress.done,
         )
+    if recorded.nothing is not None:
+        raise InputError(f"nothing could be measured: {recorded.nothing}")
     record, tally = recorded.record, recorded.tally
     order = {c: n for n, c in enumerate(configurations)}
     rows = [_row(e) for e in sorted(record.entries, key=lambda e: order[e.configuration])]
@@ -112,22 +151,30 @@ def run(
         )
 
 
+def _limits(seconds: float | None, memory_mib: int | None) -> Limits:
+    from llgbench.measure.supervisor import Limits
+
+    default = Limits.default()
+    return Limits(seconds or default.seconds, memory_mib or default.memory_mib)
+
+
 def _own_cases(
-    maskbench: Path | None, grammar: Path | None, texts: Sequence[Path]
-) -> dict[str, Case] | None:
+    maskbench: Path | None, grammar: Path | None, texts: Sequence[Path], special_tokens: bool,
+    text_format: TextFormat,
+) -> dict[str, Case] | None:  # fmt: skip
     from llgbench import case
 
     if maskbench is not None and grammar is not None:
         raise InputError("give --maskbench or --grammar, not both")
     if maskbench is not None:
-        return {c.name: c for c in case.load_maskbench(maskbench)}
+        return {c.name: c for c in case.load_maskbench(maskbench, text_format)}
     if grammar is not None:
         if not texts:
             raise InputError("--grammar needs at least one --text to replay")
-        own = case.from_files(grammar, texts)
+        own = case.from_files(grammar, texts, special_tokens=special_tokens)
         return {own.name: own}
-    if texts:
-        raise InputError("--text goes with --grammar")
+    if texts or special_tokens:
+        raise InputError("--text and --special-tokens go with --grammar")
     return None
 
 
@@ -160,6 +207,13 @@ def _validate_names(configurations: Sequence[Configuration], cases: dict[str, Ca
     from llgbench import case, registry, variant, vocab
     from llgbench.errors import UnavailableError, UnknownNameError
 
+    for name in dict.fromkeys(n for c in configurations for n in (c.case, c.vocab, c.engine)):
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise InputError(
+                f"{name!r} is not UTF-8, and a record names its inputs; use a link of another name"
+            ) from None
     for name in dict.fromkeys(c.variant for c in configurations):
         variant.get(name)
     for name in dict.fromkeys(c.case for c in configurations):
@@ -167,12 +221,12 @@ def _validate_names(configurations: Sequence[Configuration], cases: dict[str, Ca
             case.load(name)
     known = vocab.catalogue()
     for name in dict.fromkeys(c.vocab for c in configurations):
-        if name not in known and not (name.endswith(".gguf") or os.sep in name):
+        if name not in known and not vocab.is_path(name):
             raise UnknownNameError("vocab", name, known)
     for name in dict.fromkeys(c.engine for c in configurations):
         if name != "default":
             try:
-                registry.get(name)
+                registry.locate(name)
             except UnavailableError as error:
                 raise InputError(str(error)) from None
 
@@ -182,11 +236,12 @@ def _rounds(rounds: int | None, profile: Profile | None, maskbench: bool) -> Rou
     from llgbench.replay import Rounds
 
     if rounds is not None:
-        return Rounds(cold=rounds, warm=2 * rounds, cached=1)
+        return Rounds(cold=rounds, warm=2 * rounds, cached=1, sibling=rounds)
     if profile == "full":
         return FULL
-    # MaskBench's own harness replays each text once; one warm round tells how much is set-up.
-    return Rounds(cold=1, warm=1, cached=0) if maskbench else QUICK
+    # MaskBench's own harness replays each text once, on a copy of the file's one matcher: that is
+    # the sibling. One warm round tells how much is set-up.
+    return Rounds(cold=1, warm=1, cached=0, sibling=1) if maskbench else QUICK
 
 
 def _row(entry: Entry) -> dict[str, Any]:
@@ -199,8 +254,11 @@ def _row(entry: Entry) -> dict[str, Any]:
     if c.engine != "default":
         row["engine"] = c.engine
     times: dict[str, float | None] = dict.fromkeys(
-        ("mask p50", "mask p99", "mask max", "warm p50", "cached p50", "consume p50", "TTFM avg")
-    )
+        (
+            "mask p50", "mask p99", "mask max", "warm p50", "sibling p50", "cached p50",
+            "consume p50", "TTFM avg",
+        )
+    )  # fmt: skip
     verdict = f"not available: {entry.unavailable}"
     n_steps: int | None = None
     if entry.unavailable is None:
@@ -214,6 +272,9 @@ def _row(entry: Entry) -> dict[str, Any]:
             "mask p99": stats.percentile(pooled["cold_mask"], 99),
             "mask max": stats.percentile(pooled["cold_mask"], 100),
             "warm p50": stats.percentile(pooled["warm_mask"], 50),
+            "sibling p50": stats.percentile(
+                pooled.get("sibling_mask", pooled["cold_mask"][:0]), 50
+            ),
             "cached p50": stats.percentile(pooled["cached_mask"], 50),
             "consume p50": stats.percentile(pooled["cold_consume"], 50),
             "TTFM avg": stats.mean(ttfm),

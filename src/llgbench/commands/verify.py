@@ -7,13 +7,14 @@ from dataclasses import asdict
 import click
 
 from llgbench import output
+from llgbench.errors import InputError
 from llgbench.output import EXIT_DIFFERENCE, json_option
 
 
 @click.command("verify")
 @click.option("--vocab", "vocabs", multiple=True, help="Only these (default: one of each kind).")
 @click.option("--variant", "variants", multiple=True, help="Only these (default: the four).")
-@click.option("--seed", type=int, default=0, help="Of the model's draws.")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, help="Of the model's draws.")
 @click.option("--texts", "show_texts", is_flag=True, help="Also show what came out.")
 @json_option
 def verify_command(
@@ -23,7 +24,7 @@ def verify_command(
 
     The cases are a forced literal, a JSON enumeration, and a forced skeleton around a free
     region. "greedy" says whether llguidance was left without a tokenize_fn. Exit status 1 where a
-    variant that should be right is not.
+    variant that should be right is not, 2 where nothing could be verified.
 
     \b
     Examples:
@@ -40,6 +41,9 @@ def verify_command(
         for item in verify.verify(chosen_vocabs, chosen_variants, seed=seed, doing=progress.doing):
             found.append(item)
             progress.done()
+    reasons = [v.unavailable for v in found]
+    if found and all(reason is not None for reason in reasons):
+        raise InputError(f"nothing could be verified: {found[0].vocab}: {reasons[0]}")
     if as_json:
         output.print_json([asdict(item) for item in found])
     else:
@@ -59,7 +63,7 @@ def verify_command(
             title="Synthetic nano models, random weights, under each variant",
         )  # fmt: skip
         if show_texts:
-            click.echo()
+            output.echo()
             output.print_table(
                 [
                     {"vocab": v.vocab, "variant": v.variant, "case": name, "outcome": outcome,

@@ -125,6 +125,7 @@ static void force(loop *l, lb_sequence *s) {
     int32_t n = 0;
     if (matcher == NULL) return;
     CLOCKED(forced_ns, n = l->d->engine->matcher_compute_ff_tokens(matcher, forced, FORCED_ROOM));
+    if (n > FORCED_ROOM) return; /* more than there was room for: none of it is true */
     for (int32_t i = 0; i < n && !s->done; i++) {
         int32_t token = (int32_t)forced[i];
         if (s->trace != NULL && token != s->trace[s->n_committed]) break;

@@ -8,6 +8,7 @@
 typedef struct {
     const char *name;
     size_t offset;
+    bool optional; /* NULL where the library lacks it */
 } symbol;
 
 /* dlsym gives a void *; a function pointer is copied byte by byte, as ISO C asks. */
@@ -15,8 +16,8 @@ static int resolve(void *library, const symbol *symbols, size_t n, void *target,
                    char *error, size_t error_len) {
     for (size_t i = 0; i < n; i++) {
         void *address = dlsym(library, symbols[i].name);
-        if (address == NULL) {
-            snprintf(error, error_len, "it has no %s, so it is no %s", symbols[i].name, what);
+        if (address == NULL && !symbols[i].optional) {
+            snprintf(error, error_len, "it has no %s, so it is not a %s", symbols[i].name, what);
             return -1;
         }
         memcpy((char *)target + symbols[i].offset, &address, sizeof address);
@@ -33,9 +34,10 @@ static void *open_library(const char *path, char *error, size_t error_len) {
     return library;
 }
 
-#define LLG(name) {"llg_" #name, offsetof(lb_engine, name)}
+#define LLG(name) {"llg_" #name, offsetof(lb_engine, name), false}
 static const symbol ENGINE_SYMBOLS[] = {
-    LLG(get_version),
+    /* Releases before 1.7.2 do not say what they are. */
+    {"llg_get_version", offsetof(lb_engine, get_version), true},
     LLG(new_tokenizer),
     LLG(free_tokenizer),
     LLG(constraint_init_set_defaults),
@@ -84,7 +86,7 @@ void lb_engine_empty(lb_engine *engine) {
     engine->matcher_is_stopped = empty_is_stopped;
 }
 
-#define LLAMA(name, field) {"llama_" name, offsetof(lb_llama, field)}
+#define LLAMA(name, field) {"llama_" name, offsetof(lb_llama, field), false}
 static const symbol LLAMA_SYMBOLS[] = {
     LLAMA("vocab_n_tokens", n_tokens),
     LLAMA("vocab_eot", eot),
@@ -123,7 +125,7 @@ int lb_llama_open(const char *path, lb_llama *llama, char *error, size_t error_l
     return 0;
 }
 
-#define DECODER(name, field) {"llama_" name, offsetof(lb_decoder, field)}
+#define DECODER(name, field) {"llama_" name, offsetof(lb_decoder, field), false}
 static const symbol DECODER_SYMBOLS[] = {
     DECODER("decode", decode),
     DECODER("synchronize", synchronize),

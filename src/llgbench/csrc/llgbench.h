@@ -195,11 +195,30 @@ uint64_t lb_timed_mask(const lb_engine *engine, LlgMatcher *matcher, void (*drop
 
 /* Drive `matcher` along `tokens` from its present state, or from the start. The matcher is never
  * asked to consume a token that the mask and validate_tokens refuse, so that it can be reset
- * afterwards. */
-void lb_replay(const lb_engine *engine, LlgMatcher *matcher, const uint32_t *tokens, uint32_t n,
-               int op, int options, lb_step *steps, lb_replay_result *result);
+ * afterwards. `words` is the size of a mask by the vocabulary: what the engine says of it is
+ * checked before, and never decides what is read. */
+void lb_replay(const lb_engine *engine, LlgMatcher *matcher, size_t words, const uint32_t *tokens,
+               uint32_t n, int op, int options, lb_step *steps, lb_replay_result *result);
 
 /* ---- the judgement ---- */
+
+/* What the reference says that no grammar makes true: the engine's fault, not the bridge's. */
+enum {
+    LB_NO_FAULT = 0,
+    LB_FAULT_STATUS = 1,    /* compute_mask returned a positive status */
+    LB_FAULT_NO_MASK = 2,   /* compute_mask succeeded, and get_mask returned NULL */
+    LB_FAULT_LEFT_OUT = 3,  /* the mask forbids a token that validate_tokens takes */
+    LB_FAULT_LET_IN = 4,    /* the mask allows a token that validate_tokens refuses */
+    LB_FAULT_VALIDATE = 5,  /* validate_tokens of one token returned neither 0 nor 1 */
+    LB_FAULT_CONSUME = 6    /* consume_token fails on a token that is allowed */
+};
+
+typedef struct {
+    int32_t kind;
+    int32_t status;   /* what the call returned */
+    uint32_t step;
+    uint32_t token;   /* UINT32_MAX: of no token */
+} lb_fault;
 
 typedef struct {
     uint32_t n_steps;            /* masks compared */
@@ -216,39 +235,74 @@ typedef struct {
     uint32_t narrowed_steps;     /* the matcher allows one token, the reference it and others */
     uint32_t first_step;         /* of the first forbidden or missing token; UINT32_MAX: none */
     uint32_t first_token;
+    lb_fault fault;              /* the first of the reference */
     uint64_t inside_ns;          /* inside llguidance, both matchers */
     uint64_t wall_ns;
 } lb_judgement;
 
 /* Drive both matchers along `tokens` and compare their masks at every step and after the last,
- * for as long as both go on; where one rejects a token, fails or stops, the other goes on alone. */
-void lb_judge(const lb_engine *engine, LlgMatcher *matcher, LlgMatcher *reference,
-              const uint32_t *tokens, uint32_t n, lb_judgement *judgement);
+ * for as long as both go on; where one rejects a token, fails or stops, the other goes on alone.
+ *
+ * The two are one engine, so equal masks prove nothing of it. The reference therefore answers for
+ * its masks: each of its states is asked by validate_tokens for the trace's token and for a few
+ * tokens in and out of its mask, spread over the vocabulary, the same in every run. `asked` is the
+ * set of tokens that may be asked for, `copy` room for a mask; both have `words` words. */
+void lb_judge(const lb_engine *engine, LlgMatcher *matcher, LlgMatcher *reference, size_t words,
+              const uint32_t *asked, uint32_t *copy, const uint32_t *tokens, uint32_t n,
+              lb_judgement *judgement);
 
-/* ---- counting ---- */
+/* ---- counting jobs: csrc/count.c ---- */
 
-/* Whether valgrind's header was there when this was built; without it nothing is counted. */
-bool lb_count_built(void);
+/* What answers the tokenize_fn of a job's tokenizers. */
+typedef struct {
+    lb_tokenize_fn ask;
+    const void *user_data;
+} lb_tokenize_source;
 
-/* As lb_timed_new_matcher, under callgrind; its dump is named `label` and "compile". */
-LlgMatcher *lb_count_new_matcher(const lb_engine *engine, const lb_constraint_init *init,
-                                 const char *kind, const char *data, const char *label);
+/* What came of one step of a job. */
+typedef struct {
+    uint32_t taken;  /* tokens that a replay consumed */
+    uint32_t asked;  /* calls of tokenize_fn */
+} lb_count_result;
 
 enum { LB_PART_MASK = 1, LB_PART_CONSUME = 2 };
 
-/* When a replay is dumped, and the word that follows `label` in the dump's name: after each call,
+/* When a replay is dumped, and the word that follows its label in the dump's name: after each call,
  * "mask" or "consume"; after each step, "step"; or once, "sum". */
 typedef enum { LB_DUMP_CALL, LB_DUMP_STEP, LB_DUMP_REPLAY } lb_dump_after;
 
-/* As lb_replay with LB_OP_MASK, under callgrind, of the `parts` alone (LB_PART_*). Returns how many
- * tokens were consumed. */
-uint32_t lb_count_replay(const lb_engine *engine, LlgMatcher *matcher, const uint32_t *tokens,
-                         uint32_t n, int parts, lb_dump_after after, const char *label);
+/* The steps of a job, as measure/counter.py writes them; no label: the step is not counted.
+ * Matchers, engines and tokenizers have numbers; the latter two in the order they were made. */
+enum {
+    LB_JOB_ENGINE = 1,  /* path */
+    LB_JOB_TOKENIZER,   /* engine, eos, source or LB_NONE, token_lens, token_bytes */
+    LB_JOB_THRESHOLD,   /* engine, two words: the fallback's threshold of matchers made from now */
+    LB_JOB_COMPILE,     /* matcher, tokenizer, grammar, label */
+    LB_JOB_REPLAY,      /* matcher, parts, after, label, tokens */
+    LB_JOB_RESET,       /* matcher */
+    LB_JOB_MASK,        /* matcher, label: the mask kept by the matcher is dropped first */
+    LB_JOB_FREE         /* matcher */
+};
+enum { LB_NONE = 0xffffffff, LB_JOB_VERSION = 1 };
 
-/* The mask of the present state, after `drop` has made the matcher forget the one it keeps; a dump
- * named `label` and "mask". Returns what llg_matcher_compute_mask does. */
-int32_t lb_count_mask(const lb_engine *engine, LlgMatcher *matcher, void (*drop)(LlgMatcher *),
-                      const char *label);
+/* Do a job; `results` has room for one a step. 0, or -1 with one line in `error`. */
+int lb_count_run(const uint8_t *job, size_t size, const lb_tokenize_source *sources,
+                 uint32_t n_sources, lb_count_result *results, uint32_t n_results, char *error,
+                 size_t error_len);
+
+/* The questions that were put to a tokenize_fn, each with its whole answer: length and bytes, how
+ * many tokens and the tokens, as 32-bit words, bytes filled up to whole ones. */
+typedef struct {
+    const lb_tokenize_context *context; /* asked */
+    uint8_t *data;
+    size_t size;
+    size_t room;
+    bool failed;                        /* there was no memory */
+} lb_recording;
+
+/* A tokenize_fn whose user data is an lb_recording. */
+lb_tokenize_fn lb_record_pointer(void);
+void lb_recording_free(lb_recording *recording);
 
 /* ==== the decode loop: csrc/sampler.c and csrc/decode.c ==== */
 

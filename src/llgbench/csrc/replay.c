@@ -52,9 +52,13 @@ static void mask_facts(const uint32_t *mask, size_t words, lb_step *step) {
 
 enum { VALIDATED = 16, FORCED_ROOM = 256 };
 
-void lb_replay(const lb_engine *e, LlgMatcher *m, const uint32_t *tokens, uint32_t n, int op,
-               int options, lb_step *steps, lb_replay_result *result) {
-    const size_t words = e->matcher_get_mask_byte_size(m) / 4;
+/* What an operation may return where it went well. */
+static int32_t most(int op) {
+    return op == LB_OP_VALIDATE ? VALIDATED : op == LB_OP_FORCED ? FORCED_ROOM : 0;
+}
+
+void lb_replay(const lb_engine *e, LlgMatcher *m, size_t words, const uint32_t *tokens, uint32_t n,
+               int op, int options, lb_step *steps, lb_replay_result *result) {
     const bool masks = op == LB_OP_MASK || op == LB_OP_CACHED;
     const uint64_t begin = now_ns();
     uint32_t forced[FORCED_ROOM];
@@ -111,7 +115,7 @@ void lb_replay(const lb_engine *e, LlgMatcher *m, const uint32_t *tokens, uint32
         }
 
         t0 = t1 = 0;
-        if (status >= 0) {
+        if (op != LB_OP_CACHED || status == 0) {
             t0 = now_ticks();
             switch (op) {
                 case LB_OP_VALIDATE:
@@ -130,7 +134,8 @@ void lb_replay(const lb_engine *e, LlgMatcher *m, const uint32_t *tokens, uint32
             t1 = now_ticks();
         }
         step->op_ns = t1 - t0;
-        if (status < 0) {
+        const uint32_t *mask = masks && status == 0 ? e->matcher_get_mask(m) : NULL;
+        if (status < 0 || status > most(op) || (masks && mask == NULL)) {
             outcome = LB_MASK_ERROR;
             i++;
             break;
@@ -139,7 +144,6 @@ void lb_replay(const lb_engine *e, LlgMatcher *m, const uint32_t *tokens, uint32
 
         bool allowed = false;
         if (masks) {
-            const uint32_t *mask = e->matcher_get_mask(m);
             if (options & LB_FACTS) mask_facts(mask, words, step);
             allowed = has_token(mask, words, tokens[i]);
             if (allowed) step->flags |= LB_STEP_ALLOWED;

@@ -1,0 +1,1 @@
+"""Shared libraries with llguidance's C API: how they are brought, built and kept."""

@@ -1,0 +1,29 @@
+"""Asking git; it reads the user's configuration, and its own words reach the user."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from llgbench import files, processes
+from llgbench.errors import InputError
+
+# Set where a hook or an alias of git runs the command; they would name another repository.
+_OTHER_REPOSITORY = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
+
+
+def ask(folder: Path, *arguments: str) -> bytes:
+    """Return what git writes on stdout, run in a folder.
+
+    Raises:
+        InputError: git fails; the message is all that git says, its remedy too.
+        ProcessError: there is no git.
+    """
+    environment = {k: v for k, v in os.environ.items() if k not in _OTHER_REPOSITORY}
+    done = processes.run(
+        ["git", "-C", str(folder), *arguments], env={**environment, "GIT_TERMINAL_PROMPT": "0"}
+    )
+    if not done.ok:
+        words = done.stderr.removeprefix("fatal: ").strip() or done.words
+        raise InputError(files.one_line(words, limit=600))
+    return done.stdout

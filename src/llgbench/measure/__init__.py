@@ -1,0 +1,1 @@
+"""Times and judges configurations, in worker processes that a supervisor outlives."""
