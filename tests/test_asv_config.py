@@ -73,7 +73,7 @@ def test_asv_refuses_what_it_could_not_measure(
     monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}")
     with pytest.raises(InputError, match="no revision 'other'"):
         asv_config.write(checkout, branch="other")
-    with pytest.raises(InputError, match="no git checkout"):
+    with pytest.raises(InputError, match="not a git checkout"):
         asv_config.write(checkout.parent / "nothing")
     with pytest.raises(UnknownNameError, match="vocab"):
         asv_config.write(checkout, vocabs=("llama-bep",))

@@ -73,14 +73,13 @@ class Alert:
     @property
     def commit_range(self) -> str:
         """The commits between which it became what it is, as git takes them."""
-        return f"{self.before[:10]}..{self.after[:10]}" if self.source == "asv" else (
-            f"{self.before}..{self.after}"
-        )  # fmt: skip
+        length = 10 if self.source == "asv" else None
+        return f"{self.before[:length]}..{self.after[:length]}"
 
     @property
     def change(self) -> str:
         """The total change, in percent; the values alone where a percentage would say nothing."""
-        values = f"{self.old:.4g} → {self.new:.4g} {self.unit}".rstrip()
+        values = f"{_number(self.old)} → {_number(self.new)} {self.unit}".rstrip()
         return f"{self.new / self.old - 1:+.1%}, {values}" if self.old > 0 < self.new else values
 
     @property
@@ -94,7 +93,7 @@ class Alert:
                 return f"better since {self.since}"
             case "accepted":
                 return f"accepted ({self.reason}), since {self.since}"
-        return f"open since {self.since}, {commits}"
+        return f"open since {self.since}" + (f", {commits}" if self.source == "asv" else "")
 
     def __str__(self) -> str:
         return f"{self.name} on {self.place}: {self.change}, {self.commit_range}, {self.standing}"
@@ -102,3 +101,7 @@ class Alert:
     def to_json(self) -> dict[str, Any]:
         """Return the alert as plain data."""
         return asdict(self)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value.is_integer() or abs(value) >= 1000 else f"{value:.4g}"
