@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 MACHINE ?= $(shell hostname)
 
-.PHONY: bench test install lint engines report clean
+.PHONY: bench test test-machines install lint engines report clean
 
 bench: install engines
 	@$(BIN)/asv machine --yes --machine $(MACHINE) > /dev/null
@@ -17,9 +17,13 @@ bench: install engines
 test: install lint engines
 	$(BIN)/python -m pytest
 
+# A part of the suite as on other machines: one core, no valgrind, no cargo, no clock, no home.
+test-machines: install engines
+	PYTHON=$(BIN)/python tools/machines.sh
+
 lint: install
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks tools examples
+	$(BIN)/ruff format --check src tests benchmarks tools examples
 	$(BIN)/mypy
 
 report: install
@@ -32,13 +36,12 @@ engines: install
 install: $(VENV)/.installed
 	@$(BIN)/llgbench vocab fetch
 
-$(VENV)/.installed: pyproject.toml setup.py src/llgbench/_native_build.py $(wildcard src/llgbench/csrc/*)
+$(VENV)/.installed: pyproject.toml setup.py tools/llama_wheel.py src/llgbench/_native_build.py $(wildcard src/llgbench/csrc/*)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "installing into $(VENV); where pip has no wheel of llama-cpp-python in its cache it builds"
-	@echo "one, which takes about 9 minutes on two cores, once: the wheel is kept for ASV's environments"
 	@$(BIN)/python -m pip install --quiet --upgrade pip setuptools
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@$(BIN)/python tools/llama_wheel.py
+	$(BIN)/python -m pip install --quiet --find-links .wheels --editable '.[dev]'
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .asv build src/llgbench/_native*.so
+	rm -rf $(VENV) .asv .wheels build src/llgbench/_native*.so

@@ -26,18 +26,7 @@ class Decode:
         suite.require(found, parameter)
 
 
-def _give(metric, unit):
-    def look_up(self, found, parameter):
-        return suite.look_up(found, parameter, metric)
-
-    look_up.__name__ = f"track_{metric}"
-    look_up.__doc__ = f"Return {metric}."
-    look_up.unit = unit
-    setattr(Decode, look_up.__name__, look_up)
-
-
-for _metric in ("step", "grammar", "mask", "apply", "accept"):
-    _give(_metric, "ns")
-for _metric in ("share", "overhead"):
-    _give(_metric, "%")
-_give("tokens_per_second", "tokens/s")
+suite.give(
+    Decode,
+    ["step", "grammar", "mask", "apply", "accept", "share", "overhead", "tokens_per_second"],
+)

@@ -15,7 +15,6 @@ class _Looked:
     """Looks values up; each method's name after ``track_`` is the metric's."""
 
     version = "1"
-    unit = "ratio"
 
     def setup(self, found, name):
         suite.require(found, name)
@@ -31,7 +30,6 @@ class Overhead(_Looked):
 class Curve(_Looked):
     """The dearest step of ``a b{n} d``, in nanoseconds."""
 
-    unit = "ns"
     params = (list(suite.CURVE),)
     param_names = ("n | strategy",)
 
@@ -67,7 +65,6 @@ class PendingInstructions(_Counted):
 class CurveInstructions(_Counted):
     """The steps of ``a b{n} d``, warm, in instructions."""
 
-    unit = "instructions"
     params = (list(suite.COUNTED_CURVE),)
     param_names = ("n | strategy",)
 

@@ -22,7 +22,6 @@ class _Looked:
     """Looks values up; each method's name after ``track_`` is the metric's."""
 
     version = VERSION
-    unit = "ns"
     param_names = ("configuration",)
     timeout = 60
 
@@ -51,7 +50,6 @@ class Checkpoints(_Looked):
 class Verdicts(_Looked):
     """Whether masks and acceptance are right: forbidden tokens allowed, texts accepted."""
 
-    unit = "count"
     params = (suite.configurations(),)
 
 

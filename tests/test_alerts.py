@@ -1,167 +1,405 @@
-"""Alerts: steps in made-up ASV results, decisions in a file, and the configuration for ASV."""
+"""Alerts: histories whose alerts are known, decisions in a file, and the command on top."""
 
 from __future__ import annotations
 
 import json
-import re
-import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import made_records
+import made_results
+import numpy as np
 import pytest
-from asv.config import Config
+from click.testing import CliRunner, Result
+from made_results import Value, commit
 
-from llgbench import alerts, asv_config, registry
-from llgbench.alerts import Alert
-from llgbench.commit_benchmarks import ratio_twin
-from llgbench.errors import InputError, RecordError, UnknownNameError
+from llgbench import alerts
+from llgbench.asv import decisions
+from llgbench.asv.alert import Alert
+from llgbench.asv.history import Repository
+from llgbench.cli import main as llgbench
+from llgbench.commands.alerts import alerts_command
+from llgbench.errors import InputError, LlgbenchError, RecordError
 
-# Forty commits; the step is at the twenty-first.
-FLAT = [100.0, 101.0, 99.5, 100.5] * 10
-STEP = FLAT[:20] + [value * 1.3 for value in FLAT[20:]]
+TIME = ("masks.Masks.track_tbm_p50", "ns")
+RATIO = ("masks.Ratios.track_tbm_p50", "ratio")
+SEEDS = range(3)
 
-
-def write_results(folder: Path, values: list[float]) -> None:
-    (folder / "runner").mkdir(parents=True)
-    (folder / "runner" / "machine.json").write_text('{"machine": "runner", "version": 1}')
-    for at, value in enumerate(values):
-        commit = f"{at:040x}"
-        (folder / "runner" / f"{commit[-8:]}-env.json").write_text(
-            json.dumps(
-                {
-                    "version": 2, "commit_hash": commit, "env_name": "env",
-                    "date": 1_700_000_000_000 + at * 86_400_000, "python": "3.12",
-                    "requirements": {}, "env_vars": {}, "durations": {},
-                    "params": {"machine": "runner", "python": "3.12"},
-                    "result_columns": ["result", "params"],
-                    "results": {"masks.Masks.track_tbm_p50": [[value], [["'github-workflow'"]]]},
-                }
-            )
-        )  # fmt: skip
-    (folder / "benchmarks.json").write_text(
-        json.dumps({"masks.Masks.track_tbm_p50": {"unit": "ns"}, "version": 2})
-    )
+# A benchmark, its unit, and its value at every commit.
+History = tuple[str, str, Sequence[Value]]
 
 
-def test_a_step_is_one_line_with_its_commits(tmp_path: Path) -> None:
-    write_results(tmp_path, STEP)
-    (alert,) = alerts.from_asv(tmp_path)
-    assert (alert.before, alert.after) == (f"{19:040x}", f"{20:040x}")
-    assert alert.new / alert.old == pytest.approx(1.3, rel=0.01)
-    assert alert.parameters == "github-workflow"
-    assert alert.confidence > 0.99
-    assert "\n" not in str(alert)
-    assert "+30" in str(alert)
+def noisy(levels: Sequence[float], seed: int, sd: float = 0.01) -> list[float]:
+    noise = np.random.default_rng(seed).normal(0, sd, len(levels))
+    return [level * float(np.exp(by)) for level, by in zip(levels, noise, strict=True)]
 
 
-def test_no_step_and_a_step_down_are_silent(tmp_path: Path) -> None:
-    write_results(tmp_path / "flat", FLAT)
-    write_results(tmp_path / "down", STEP[::-1])
-    assert alerts.from_asv(tmp_path / "flat") == []
-    assert alerts.from_asv(tmp_path / "down") == []
+def times(levels: Sequence[float], seed: int) -> History:
+    """A history of times, whose spread only the history itself can tell."""
+    return (*TIME, [1000 * value for value in noisy(levels, seed)])
 
 
-# Twelve processes that read the ratio to within 1%, as ASV keeps it.
-NARROW, WIDE = 0.01, 0.5
+def ratios(levels: Sequence[float], seed: int) -> History:
+    """A history of ratios with the interval that their samples give."""
+    return (*RATIO, [(value, 2.576 * 0.01 * value) for value in noisy(levels, seed)])
 
 
-def write_pair(
-    folder: Path, times: list[float], ratios: list[float], interval: float,
-    versions: tuple[str, str] = ("2", "2"),
-) -> None:  # fmt: skip
-    """Write commits with a time and its ratio; the ratio's interval is value ± interval.
+kinds = pytest.mark.parametrize("kind", [times, ratios])
+Kind = Callable[[Sequence[float], int], History]
 
-    Versions are those of the ratio: the first half of the commits has one, the rest the other.
-    """
-    (folder / "runner").mkdir(parents=True)
-    (folder / "runner" / "machine.json").write_text('{"machine": "runner", "version": 1}')
-    names = ("masks.Masks.track_ttfm", "masks.Ratios.track_ttfm")
-    for at, (time, ratio) in enumerate(zip(times, ratios, strict=True)):
-        version = versions[at >= len(times) // 2]
-        results = {
-            names[0]: [[time], [["'listed'"]], "2", [time * 0.99], [time * 1.01]],
-            names[1]: [
-                [ratio], [["'listed'"]], version, [ratio - interval], [ratio + interval],
-            ],
-        }  # fmt: skip
-        (folder / "runner" / f"{at:08x}-env.json").write_text(
-            json.dumps(
-                {
-                    "version": 2, "commit_hash": f"{at:040x}", "env_name": "env",
-                    "date": 1_700_000_000_000 + at * 86_400_000, "python": "3.12",
-                    "requirements": {}, "env_vars": {}, "durations": {},
-                    "params": {"machine": "runner", "python": "3.12"},
-                    "result_columns": [
-                        "result", "params", "version", "stats_ci_99_a", "stats_ci_99_b",
-                    ],
-                    "results": results,
-                }
-            )
-        )  # fmt: skip
-    about = {
-        name: {"unit": unit, "version": "2"}
-        for name, unit in zip(names, ("ns", "ratio"), strict=True)
+
+def found(folder: Path, history: History, **more: Any) -> alerts.Found:
+    made_results.write(folder, *history)
+    return alerts.find(folder, **more)
+
+
+def number(name: str) -> int:
+    return int(name[:8], 16)
+
+
+# ---- what must be found, and what must not, in a hundred commits ----
+
+
+CREEP = [1.0] * 40 + [1.01**n for n in range(1, 11)] + [1.01**10] * 50
+
+
+@kinds
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_creeping_slowdown_is_one_alert(tmp_path: Path, kind: Kind, seed: int) -> None:
+    (alert,) = found(tmp_path, kind(CREEP, seed)).alerts
+    assert alert.state == "new"
+    assert 35 <= number(alert.before) <= 44
+    assert 45 <= number(alert.after) <= 55
+    assert alert.new / alert.old == pytest.approx(1.01**10, abs=0.015)
+
+
+@kinds
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_creeping_slowdown_stays_the_same_alert_every_night(
+    tmp_path: Path, kind: Kind, seed: int
+) -> None:
+    made_results.write(tmp_path, *kind(CREEP, seed))
+    for night in range(100, 50, -4):
+        made_results.only(tmp_path, night)
+        (alert,) = alerts.find(tmp_path).alerts
+        assert alert.state == "new"
+        assert 35 <= number(alert.before) <= 44
+
+
+@kinds
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_was_mended_is_a_line_of_the_history(tmp_path: Path, kind: Kind, seed: int) -> None:
+    levels = [1.0] * 40 + [1.1] * 20 + [1.0] * 40
+    (alert,) = found(tmp_path, kind(levels, seed)).alerts
+    assert alert.state == "closed"
+    assert (number(alert.before), number(alert.after), number(alert.until)) == (39, 40, 60)
+    assert alert.commits == 20
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_alert_of_the_newest_commit_stays_when_one_more_is_measured(
+    tmp_path: Path, seed: int
+) -> None:
+    """Beside a fixed engine the newest commit does not wait for a second one."""
+    (second,) = found(tmp_path, ratios([1.0] * 98 + [1.12] * 2, seed)).alerts
+    made_results.only(tmp_path, 99)
+    (first,) = alerts.find(tmp_path).alerts
+    assert first.state == second.state == "new"
+    assert (first.before, first.after) == (second.before, second.after) == (commit(97), commit(98))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_lone_time_waits_for_a_second_one(tmp_path: Path, seed: int) -> None:
+    made_results.write(tmp_path, *times([1.0] * 96 + [1.12] * 4, seed))
+    for night in (100, 99, 98):
+        made_results.only(tmp_path, night)
+        (alert,) = alerts.find(tmp_path).alerts
+        assert (alert.before, alert.after) == (commit(95), commit(96))
+    made_results.only(tmp_path, 97)
+    assert alerts.find(tmp_path).alerts == ()
+
+
+@kinds
+@pytest.mark.parametrize("seed", SEEDS)
+def test_nothing_of_noise_and_of_what_is_faster(tmp_path: Path, kind: Kind, seed: int) -> None:
+    assert found(tmp_path / "flat", kind([1.0] * 100, seed)).alerts == ()
+    assert found(tmp_path / "faster", kind([1.0] * 60 + [0.7] * 40, seed)).alerts == ()
+    assert found(tmp_path / "below", kind([1.0] * 60 + [1.02] * 40, seed)).alerts == ()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_more_tokens_per_second_are_no_alert_and_fewer_are(tmp_path: Path, seed: int) -> None:
+    rate = ("decode.Decode.track_tokens_per_second", "tokens/s")
+    more, fewer = ([1.0] * 60 + [by] * 40 for by in (1.3, 0.7))
+    assert found(tmp_path / "more", (*rate, list(noisy(more, seed)))).alerts == ()
+    (alert,) = found(tmp_path / "fewer", (*rate, list(noisy(fewer, seed)))).alerts
+    assert (alert.state, number(alert.after)) == ("new", 60)
+    assert alert.new / alert.old == pytest.approx(0.7, abs=0.02)
+
+
+FORBIDDEN = ("grid.Verdicts.track_forbidden", "count")
+ACCEPTED = ("grid.Verdicts.track_accepted", "count")
+SAMENESS = ("masks.Sameness.track_masks", "yes")
+
+
+@pytest.mark.parametrize(
+    ("metric", "before", "after", "state"),
+    [(FORBIDDEN, 0, 6136, "new"), (FORBIDDEN, 6136, 0, "better"), (FORBIDDEN, 6136, 6137, "new"),
+     (ACCEPTED, 5, 1, "new"), (ACCEPTED, 3, 0, "new"), (ACCEPTED, 0, 3, "better"),
+     (SAMENESS, 1, 0, "new"), (SAMENESS, 0, 1, "better")],
+)  # fmt: skip
+@pytest.mark.parametrize("newest", [1, 50])
+def test_a_fact_that_changes_is_told_by_itself(
+    tmp_path: Path, metric: tuple[str, str], before: float, after: float, state: str, newest: int
+) -> None:
+    values: Sequence[Value] = [float(before)] * (100 - newest) + [float(after)] * newest
+    (alert,) = found(tmp_path, (*metric, values)).alerts
+    assert (alert.state, alert.old, alert.new) == (state, before, after)
+    assert (number(alert.before), number(alert.after)) == (99 - newest, 100 - newest)
+
+
+def test_a_fact_that_is_right_again_is_closed(tmp_path: Path) -> None:
+    values: Sequence[Value] = [0.0] * 50 + [6136.0] * 3 + [0.0] * 47
+    (alert,) = found(tmp_path, (*FORBIDDEN, values)).alerts
+    assert (alert.state, alert.until, alert.commits) == ("closed", commit(53), 3)
+
+
+# ---- decisions ----
+
+
+@kinds
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("levels", [[1.0] * 45 + [1.12] * 55, CREEP])
+def test_an_accepted_alert_stays_accepted_when_commits_in_between_are_measured(
+    tmp_path: Path, kind: Kind, seed: int, levels: list[float]
+) -> None:
+    benchmark, unit, values = kind(levels, seed)
+    every = [value if n % 4 == 0 else None for n, value in enumerate(values)]
+    coarse = found(tmp_path / "coarse", (benchmark, unit, every))
+    assert [alert.state for alert in coarse.alerts] == ["new"]
+    file = tmp_path / alerts.ACCEPTED
+    assert decisions.accept(file, coarse.alerts, "compiles eagerly") == 1
+    fine = found(tmp_path / "fine", (benchmark, unit, values), decided=decisions.read(file))
+    assert [(alert.state, alert.reason) for alert in fine.alerts] == [
+        ("accepted", "compiles eagerly")
+    ]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_rises_above_the_accepted_level_is_new(tmp_path: Path, seed: int) -> None:
+    benchmark, unit, values = ratios([1.0] * 40 + [1.1] * 30 + [1.21] * 30, seed)
+    early = found(tmp_path / "early", (benchmark, unit, values[:70]))
+    file = tmp_path / alerts.ACCEPTED
+    decisions.accept(file, early.alerts, "on purpose")
+    late = found(tmp_path / "late", (benchmark, unit, values), decided=decisions.read(file))
+    old, new = late.alerts
+    assert (old.state, number(old.after)) == ("accepted", 40)
+    assert (new.state, number(new.before), number(new.after)) == ("new", 69, 70)
+    assert new.new / new.old == pytest.approx(1.1, abs=0.01)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_an_accepted_alert_that_was_mended_accepts_no_later_one(tmp_path: Path, seed: int) -> None:
+    benchmark, unit, values = ratios([1.0] * 30 + [1.1] * 20 + [1.0] * 20 + [1.1] * 30, seed)
+    file = tmp_path / alerts.ACCEPTED
+    early = found(tmp_path / "early", (benchmark, unit, values[:50]))
+    decisions.accept(file, early.alerts, "on purpose")
+    late = found(tmp_path / "late", (benchmark, unit, values), decided=decisions.read(file))
+    assert [(a.state, number(a.after)) for a in late.alerts] == [("closed", 30), ("new", 70)]
+
+
+def test_an_accepted_fact_is_accepted_up_to_its_value(tmp_path: Path) -> None:
+    values: Sequence[Value] = [0.0] * 50 + [8.0] * 25 + [9.0] * 25
+    file = tmp_path / alerts.ACCEPTED
+    early = found(tmp_path / "early", (*FORBIDDEN, values[:75]))
+    decisions.accept(file, early.alerts, "a grammar with more tokens")
+    late = found(tmp_path / "late", (*FORBIDDEN, values), decided=decisions.read(file))
+    assert [(a.state, a.old, a.new) for a in late.alerts] == [("accepted", 0, 8), ("new", 8, 9)]
+
+
+def an_alert(**more: Any) -> Alert:
+    made: dict[str, Any] = {
+        "source": "asv", "machine": "m", "environment": "e", "branch": "main", "benchmark": "b",
+        "parameters": "p", "before": "1", "after": "2", "old": 1.0, "new": 2.0, "unit": "ns",
+    }  # fmt: skip
+    return Alert(**{**made, **more})
+
+
+def test_a_decision_is_kept_with_its_reason_and_day(tmp_path: Path) -> None:
+    file = tmp_path / "alerts.json"
+    day = datetime(2026, 11, 30, tzinfo=UTC)
+    assert decisions.accept(file, [an_alert()], "compiles\neagerly", day) == 1
+    assert decisions.accept(file, [an_alert(state="closed")], "again", day) == 0
+    (kept,) = decisions.read(file)
+    assert (kept.reason, kept.date) == ("compiles eagerly", "2026-11-30")
+    assert kept.subject == an_alert().subject
+    # One line of a diff per thing decided.
+    assert len(file.read_text().splitlines()) > 10
+
+
+def test_a_decision_needs_a_reason_and_a_whole_file(tmp_path: Path) -> None:
+    file = tmp_path / "alerts.json"
+    with pytest.raises(InputError, match="reason"):
+        decisions.accept(file, [an_alert()], "  ")
+    for text in ("[]", "", '{"accepted": {}}', '{"accepted": [{"reason": 1}]}'):
+        file.write_text(text)
+        with pytest.raises(RecordError, match="restore it") as refused:
+            decisions.read(file)
+        assert str(file) in str(refused.value)
+
+
+# ---- series and points of their own ----
+
+
+def test_another_python_or_engine_is_a_series_of_its_own(tmp_path: Path) -> None:
+    values: Sequence[Value] = [1000.0, 1001.0, 1002.0] * 10
+    slower: Sequence[Value] = [1400.0, 1401.0, 1402.0] * 10
+    later = [commit(number) for number in range(30, 60)]
+    others: dict[str, dict[str, Any]] = {
+        "python": {"environment": "virtualenv-py3.13", "python": "3.13"},
+        "engine": {"environment": "virtualenv-py3.12-llguidance1.9.0"},
+        "unnamed": {"requirements": {"llguidance": "1.9.0"}},
     }
-    (folder / "benchmarks.json").write_text(json.dumps({**about, "version": 2}))
+    for name, more in others.items():
+        folder = tmp_path / name
+        made_results.write(folder, *TIME, values)
+        made_results.write(folder, *TIME, slower, later, **more)
+        assert alerts.find(folder).alerts == (), name
+    # The same values in one environment are an alert.
+    made_results.write(tmp_path / "one", *TIME, [*values, *slower])
+    assert len(alerts.find(tmp_path / "one").alerts) == 1
 
 
-LOADED = [100.0, 101.0, 220.0, 230.0]
+def test_another_machine_is_a_series_of_its_own(tmp_path: Path) -> None:
+    for machine, by in (("slow", 1.4), ("fast", 1.0)):
+        values: Sequence[Value] = [1000.0 * by] * 30
+        made_results.write(tmp_path, *TIME, values, machine=machine)
+    assert alerts.find(tmp_path).alerts == ()
 
 
-def test_load_that_hits_both_engines_is_no_step(tmp_path: Path) -> None:
-    """Each commit is measured alone: times of the later two doubled, ratios did not."""
-    write_pair(tmp_path, LOADED, [1.0, 1.003, 0.998, 1.002], NARROW)
-    assert alerts.from_asv(tmp_path) == []
-    # Without the ratio beside them the same times are a step.
-    table = json.loads((tmp_path / "benchmarks.json").read_text())
-    for file in (tmp_path / "runner").glob("*-env.json"):
-        content = json.loads(file.read_text())
-        del content["results"]["masks.Ratios.track_ttfm"]
-        file.write_text(json.dumps(content))
-    assert [alert.benchmark for alert in alerts.from_asv(tmp_path)] == list(table)[:1]
+def test_commits_are_in_the_order_of_their_branch(tmp_path: Path) -> None:
+    """All commits are of one second, and the feature's lie between main's by every clock."""
+    commits = made_results.write_history(
+        tmp_path / "repo", {"main": (None, 100), "feature": ("main~40", 20)}
+    )
+    repository = Repository(tmp_path / "repo", ("main",))
+    results = tmp_path / "results"
+    level = dict.fromkeys(commits["main"][:70], 1.0) | dict.fromkeys(commits["main"][70:], 1.2)
+    level |= dict.fromkeys(commits["feature"], 1.5)
+    for at, name in enumerate(sorted(level)):  # measured in an order that means nothing
+        values = {RATIO[0]: (level[name], 0.01)}
+        made_results.write_commit(results, name, values, started_ms=at)
+    made_results.write_index(results, dict([RATIO]))
+    (alert,) = alerts.find(results, repository=repository).alerts
+    assert alert.branch == "main"
+    assert (alert.before, alert.after) == (commits["main"][69], commits["main"][70])
+    assert alert.commits == 30  # no point of the hundred is lost
+    done = run("--results", results, "--repo", tmp_path / "repo", "--branch", "main", "--json")
+    assert json.loads(done.stdout)["new"] == [alert.to_json()]
+    # A configuration beside the results names the repository too.
+    conf = {"version": 1, "project": "p", "repo": "repo", "branches": ["main"]}
+    (tmp_path / "asv.conf.json").write_text(json.dumps(conf))
+    assert alerts.find(results).alerts == (alert,)
 
 
-def test_one_point_of_known_error_is_enough(tmp_path: Path) -> None:
-    slower = [1.0, 1.003, 0.998, 1.2]
-    write_pair(tmp_path / "narrow", LOADED[::-1], slower, NARROW)
-    write_pair(tmp_path / "wide", LOADED[::-1], slower, WIDE)
-    (alert,) = alerts.from_asv(tmp_path / "narrow")
-    assert (alert.benchmark, alert.unit) == ("masks.Ratios.track_ttfm", "ratio")
-    assert alert.after == f"{3:040x}"
-    assert alert.confidence > 0.99
-    assert alerts.from_asv(tmp_path / "wide") == []
+def test_a_feature_branch_is_compared_with_itself(tmp_path: Path) -> None:
+    commits = made_results.write_history(
+        tmp_path / "repo", {"main": (None, 20), "feature": ("main~5", 20)}
+    )
+    values = dict.fromkeys(commits["main"], 1.0) | dict.fromkeys(commits["feature"], 1.0)
+    values |= dict.fromkeys(commits["feature"][10:], 1.3)
+    for name, value in values.items():
+        made_results.write_commit(tmp_path / "results", name, {RATIO[0]: (value, 0.01)})
+    made_results.write_index(tmp_path / "results", dict([RATIO]))
+    repository = Repository(tmp_path / "repo", ("main",))
+    (alert,) = alerts.find(tmp_path / "results", repository=repository).alerts
+    assert (alert.branch, alert.after) == ("feature", commits["feature"][10])
 
 
-def test_the_newest_commit_does_not_wait_for_a_second(tmp_path: Path) -> None:
-    """ASV's detection takes one point among many for an outlier; found later, it is the same."""
-    flat = [1.0, 1.004, 0.998, 0.996, 1.002, 1.0, 1.003, 0.999, 1.001, 1.0]
-    write_pair(tmp_path / "once", [100.0] * 11, [*flat, 1.1], NARROW)
-    write_pair(tmp_path / "twice", [100.0] * 12, [*flat, 1.1, 1.101], NARROW)
-    (once,) = alerts.from_asv(tmp_path / "once")
-    (twice,) = alerts.from_asv(tmp_path / "twice")
-    assert once.key == twice.key
-    assert once.after == f"{10:040x}"
-    write_pair(tmp_path / "flat", [100.0] * 10, flat, NARROW)
-    assert alerts.from_asv(tmp_path / "flat") == []
+def test_two_commits_in_one_second_are_two_points(tmp_path: Path) -> None:
+    """Without a repository the order is that of the dates, then of the measurements."""
+    for at in range(40):
+        made_results.write_commit(
+            tmp_path, commit(1000 - at), {RATIO[0]: (1.0 if at < 20 else 1.2, 0.01)},
+            date_ms=made_results.FIRST_MS + at // 2 * 1000, started_ms=at,
+        )  # fmt: skip
+    made_results.write_index(tmp_path, dict([RATIO]))
+    result = alerts.find(tmp_path)
+    (alert,) = result.alerts
+    assert (alert.after, alert.commits) == (commit(1000 - 20), 20)
+    assert any("no repository" in note for note in result.notes)
+
+
+def test_a_repository_without_these_commits_is_said(tmp_path: Path) -> None:
+    made_results.write_history(tmp_path / "repo", {"main": (None, 3)})
+    made_results.write(tmp_path / "results", *TIME, [1.0] * 5)
+    repository = Repository(tmp_path / "repo", ("main",))
+    assert any("none of these" in n for n in alerts.find(
+        tmp_path / "results", repository=repository).notes)  # fmt: skip
+    for branch, path, message in (("dev", "repo", "no branch 'dev'"), ("main", "results", "git")):
+        with pytest.raises(InputError, match=message):
+            alerts.find(tmp_path / "results", repository=Repository(tmp_path / path, (branch,)))
+
+
+# ---- what decides ----
+
+
+def both(folder: Path, time: Sequence[float], ratio: Sequence[float], version: str = "1") -> Path:
+    """Write times with their ratios; the ratio's interval is value ± 1%."""
+    for at, (slow, by) in enumerate(zip(time, ratio, strict=True)):
+        made_results.write_commit(
+            folder, commit(at), {TIME[0]: slow, RATIO[0]: (by, 0.01)},
+            date_ms=made_results.FIRST_MS + at * made_results.DAY_MS,
+            version="1" if at < len(time) // 2 else version,
+        )  # fmt: skip
+    made_results.write_index(folder, dict([TIME, RATIO]), version)
+    return folder
+
+
+LOADED = [100.0, 101.0, 99.0, 100.0, 100.5] * 2 + [220.0, 230.0, 225.0, 222.0, 226.0] * 2
+
+
+def test_load_that_hits_both_engines_is_no_alert(tmp_path: Path) -> None:
+    """Each commit is measured alone: times of the later ones doubled, ratios did not."""
+    both(tmp_path, LOADED, noisy([1.0] * 20, 0, 0.003))
+    assert alerts.find(tmp_path).alerts == ()
+    # Without the ratio beside them the same times are one.
+    made_results.write(tmp_path / "alone", *TIME, list(LOADED))
+    assert [a.benchmark for a in alerts.find(tmp_path / "alone").alerts] == [TIME[0]]
+
+
+def test_four_releases_are_enough_where_the_errors_are_known(tmp_path: Path) -> None:
+    (alert,) = alerts.find(both(tmp_path, LOADED[8:12], [1.0, 1.003, 0.998, 1.2])).alerts
+    assert (alert.benchmark, alert.after) == (RATIO[0], commit(3))
+    wide = [(value, 0.5) for value in (1.0, 1.003, 0.998, 1.2)]
+    made_results.write(tmp_path / "wide", *RATIO, wide)
+    assert alerts.find(tmp_path / "wide").alerts == ()
+    # Four times tell nothing of how far times move.
+    made_results.write(tmp_path / "times", *TIME, [100.0, 101.0, 150.0, 150.0])
+    assert alerts.find(tmp_path / "times").alerts == ()
 
 
 def test_another_reference_begins_another_history(tmp_path: Path) -> None:
     stepped = [1.0, 1.001, 1.3, 1.301]
-    write_pair(tmp_path / "same", LOADED, stepped, NARROW)
-    write_pair(tmp_path / "other", LOADED, stepped, NARROW, versions=("1", "2"))
-    assert len(alerts.from_asv(tmp_path / "same")) == 1
-    assert alerts.from_asv(tmp_path / "other") == []
+    assert len(alerts.find(both(tmp_path / "same", LOADED[:4], stepped)).alerts) == 1
+    assert alerts.find(both(tmp_path / "other", LOADED[:4], stepped, "2")).alerts == ()
 
+
+def test_values_that_have_no_relative_change_are_counted(tmp_path: Path) -> None:
+    made_results.write(tmp_path, *RATIO, [1.0, 0.0, -1.0, 1.0])
+    assert any(note.startswith("2 times or ratios") for note in alerts.find(tmp_path).notes)
+
+
+# ---- records ----
 
 # Medians of cold_mask of five configurations; the last one's engine is another in each record.
 BEFORE = (1_000, 20_000, 3_000, 70_000, 5_000)
 
 
-def write_records(folder: Path, *sittings: Sequence[float]) -> None:
+def write_records(folder: Path, *sittings: Sequence[float]) -> Path:
     for at, medians in enumerate(sittings):
         entries = [
             made_records.entry(
@@ -170,112 +408,128 @@ def write_records(folder: Path, *sittings: Sequence[float]) -> None:
             for n, median in enumerate(medians)
         ]
         entries[-1] = replace(entries[-1], engine={"name": "own", "sha256": f"{at:064x}"})
-        made_records.record(folder, *entries, mark=f"mark-{at}")
-
-
-def test_a_slower_machine_is_no_alert(tmp_path: Path) -> None:
-    noise = (1.31, 1.29, 1.3, 1.3, 1.31)
-    write_records(tmp_path, BEFORE, [value * by for value, by in zip(BEFORE, noise, strict=True)])
-    assert alerts.from_records(tmp_path) == []
-
-
-def test_an_engine_that_is_slower_than_the_machine_has_become_is_one(tmp_path: Path) -> None:
-    noise = (1.31, 1.29, 1.3, 1.3, 1.3 * 1.1)
-    write_records(tmp_path, BEFORE, [value * by for value, by in zip(BEFORE, noise, strict=True)])
-    (found,) = alerts.from_records(tmp_path)
-    assert found.parameters.startswith("case-4")
-    assert found.new / found.old == pytest.approx(1.1, rel=0.01)
-    assert found.confidence > alerts.MIN_CONFIDENCE
-
-
-def test_a_change_that_the_same_engine_shows_too_is_none(tmp_path: Path) -> None:
-    noise = (1.4, 0.9, 1.1, 1.2, 1.3)
-    write_records(tmp_path, BEFORE, [value * by for value, by in zip(BEFORE, noise, strict=True)])
-    assert alerts.from_records(tmp_path) == []
-
-
-def test_records_without_a_common_engine_need_more_than_a_machine_can_do(tmp_path: Path) -> None:
-    write_records(tmp_path, BEFORE[-1:], [BEFORE[-1] * 1.6], [BEFORE[-1] * 1.6 * 3])
-    (found,) = alerts.from_records(tmp_path)
-    assert found.new / found.old == pytest.approx(3, rel=0.01)
-    write_records(tmp_path / "less", BEFORE[-1:], [BEFORE[-1] * 1.6])
-    assert alerts.from_records(tmp_path / "less") == []
-
-
-def test_a_decision_stays_with_its_reason(tmp_path: Path) -> None:
-    write_results(tmp_path, STEP)
-    found = alerts.from_asv(tmp_path)
-    file = tmp_path / alerts.ACCEPTED
-    day = datetime(2026, 11, 30, tzinfo=UTC)
-    assert alerts.split(found, alerts.accepted(file)) == (found, [])
-    assert alerts.accept(file, found, "compiles eagerly", day) == 1
-    assert alerts.accept(file, found, "again", day) == 0
-    assert alerts.split(found, alerts.accepted(file)) == ([], found)
-    assert alerts.accepted(file)[found[0].key]["reason"] == "compiles eagerly"
-    assert alerts.accepted(file)[found[0].key]["date"] == "2026-11-30"
-
-
-def test_a_decision_needs_a_reason_and_a_whole_file(tmp_path: Path) -> None:
-    alert = Alert("asv", "m", "b", "", "1", "2", 1.0, 2.0, "ns", 1.0)
-    with pytest.raises(InputError, match="reason"):
-        alerts.accept(tmp_path / "alerts.json", [alert], "  ")
-    (tmp_path / "alerts.json").write_text("[]")
-    with pytest.raises(RecordError, match="restore it"):
-        alerts.accepted(tmp_path / "alerts.json")
-
-
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    folder = tmp_path / "llguidance"
-    folder.mkdir()
-    (folder / "Cargo.toml").write_text("")
-    for words in (
-        ["init", "-q", "-b", "main"], ["add", "."],
-        ["-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-qm", "one"],
-    ):  # fmt: skip
-        subprocess.run(["git", "-C", str(folder), *words], check=True)
+        made_records.record(folder / "records", *entries, mark=f"mark-{at}")
     return folder
 
 
-def test_asv_reads_the_configuration(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}")
-    path = asv_config.write(checkout, cases=("listed",), vocabs=("llama-spm",))
-    conf = Config.load(str(path))
-    assert conf.repo == str(checkout)
-    assert conf.branches == ["main"]
-    assert "--crate-type cdylib" in conf.build_command[0]
-    assert conf.build_command[0].startswith("in-dir={build_dir} /bin/cargo ")
-    names: dict[str, object] = {}
-    source = (path.parent / "benchmarks" / "masks.py").read_text()
-    exec(compile(source, "masks.py", "exec"), names)
-    times: Any = names["Masks"]
-    ratios: Any = names["Ratios"]
-    assert times.params == ratios.params == (["listed"], ["llama-spm"])
-    methods = [name for name in vars(times) if name.startswith("track_")]
-    assert methods == ["track_tbm_p50", "track_tbm_p99", "track_ttfm", "track_consume"]
-    for name in methods:
-        twin = ratio_twin(f"masks.Masks.{name}")
-        assert twin == f"masks.Ratios.{name}"
-        assert hasattr(ratios, name)
-        assert ratio_twin(twin) is None
-    # A ratio to another engine is another benchmark's; a time is not.
-    assert registry.get("wheel").sha256 in ratios.version
-    assert (times.unit, ratios.unit) == ("ns", "ratio")
-    (no_regressions,) = conf.regressions_first_commits
-    assert re.match(no_regressions, "masks.Masks.track_ttfm(listed)@main")
-    assert not re.match(no_regressions, "masks.Ratios.track_ttfm(listed)@main")
+def times_by(*factors: float) -> list[float]:
+    return [value * by for value, by in zip(BEFORE, factors, strict=True)]
 
 
-def test_asv_refuses_what_it_could_not_measure(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_slower_machine_is_no_alert(tmp_path: Path) -> None:
+    write_records(tmp_path, BEFORE, times_by(1.31, 1.29, 1.3, 1.3, 1.31))
+    assert alerts.find(tmp_path).alerts == ()
+
+
+def test_an_engine_that_is_slower_than_the_machine_has_become_is_one(tmp_path: Path) -> None:
+    write_records(tmp_path, BEFORE, times_by(1.31, 1.29, 1.3, 1.3, 1.3 * 1.1))
+    (alert,) = alerts.find(tmp_path).alerts
+    assert alert.parameters.startswith("case-4")
+    assert alert.new / alert.old == pytest.approx(1.1, rel=0.01)
+    file = tmp_path / alerts.ACCEPTED
+    decisions.accept(file, [alert], "on purpose")
+    (again,) = alerts.find(tmp_path, decided=decisions.read(file)).alerts
+    assert (again.state, again.reason) == ("accepted", "on purpose")
+
+
+def test_a_change_that_the_same_engine_shows_too_is_none(tmp_path: Path) -> None:
+    write_records(tmp_path, BEFORE, times_by(1.4, 0.9, 1.1, 1.2, 1.3))
+    assert alerts.find(tmp_path).alerts == ()
+
+
+def test_records_without_a_common_engine_need_more_than_a_machine_can_do(tmp_path: Path) -> None:
+    one = BEFORE[-1]
+    write_records(tmp_path / "more", [one], [one * 1.6], [one * 1.6 * 3])
+    (alert,) = alerts.find(tmp_path / "more").alerts
+    assert alert.new / alert.old == pytest.approx(3, rel=0.01)
+    write_records(tmp_path / "less", [one], [one * 1.6])
+    assert alerts.find(tmp_path / "less").alerts == ()
+
+
+def test_a_record_of_no_bytes_is_passed_over(tmp_path: Path) -> None:
+    """A disk that was full when a run began leaves one."""
+    write_records(tmp_path, BEFORE)
+    (tmp_path / "records" / "20261130T155124-feed.jsonl").touch()
+    assert alerts.find(tmp_path).alerts == ()
+
+
+# ---- the command ----
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(alerts_command, [str(argument) for argument in arguments])
+
+
+def test_the_command_says_what_since_when_and_between_which_commits(tmp_path: Path) -> None:
+    benchmark, unit, values = ratios([1.0] * 60 + [1.2] * 40, 0)
+    made_results.write(tmp_path, benchmark, unit, values)
+    done = run("--results", tmp_path)
+    assert done.exit_code == 1
+    line = next(line for line in done.stdout.splitlines() if line.startswith("NEW"))
+    for part in (benchmark, "listed", "runner", "+20", "ratio", "open since 2024-01-13",
+                 f"{commit(59)[:10]}..{commit(60)[:10]}", "40 commits"):  # fmt: skip
+        assert part in line
+    assert "1 new alert," in done.stdout
+    done = run("--results", tmp_path, "--accept", "masks gain more")
+    assert done.exit_code == 0
+    assert "accepted (masks gain more)" in done.stdout
+    found = json.loads(run("--results", tmp_path, "--json").stdout)
+    assert [len(found[state]) for state in ("new", "accepted", "closed", "better")] == [0, 1, 0, 0]
+    assert found["accepted"][0]["after"] == commit(60)
+
+
+def test_a_match_limits_what_is_listed_and_accepted(tmp_path: Path) -> None:
+    for at in range(20):
+        made_results.write_commit(
+            tmp_path, commit(at), {FORBIDDEN[0]: float(at > 9), ACCEPTED[0]: float(at < 9)},
+            date_ms=made_results.FIRST_MS + at * made_results.DAY_MS,
+        )  # fmt: skip
+    made_results.write_index(tmp_path, dict([FORBIDDEN, ACCEPTED]))
+    assert run("--results", tmp_path, "--match", "forbidden", "--accept", "why").exit_code == 0
+    assert run("--results", tmp_path, "--match", "forbidden").exit_code == 0
+    assert run("--results", tmp_path).exit_code == 1
+
+
+def test_a_folder_without_results_is_no_folder_without_alerts(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    made_results.write_index(tmp_path / "index", dict([TIME]))
+    (tmp_path / "machine" / "vm").mkdir(parents=True)
+    (tmp_path / "machine" / "vm" / "machine.json").write_text('{"machine": "vm", "version": 1}')
+    (tmp_path / "records" / "records").mkdir(parents=True)
+    for name in ("empty", "index", "machine", "records", "missing"):
+        done = run("--results", tmp_path / name)
+        assert isinstance(done.exception, LlgbenchError), name
+        assert str(tmp_path / name) in str(done.exception)
+    assert alerts.marks(tmp_path / "empty") == []
+
+
+def test_newest_results_that_are_cut_short_are_no_silence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}")
-    with pytest.raises(InputError, match="no revision 'other'"):
-        asv_config.write(checkout, branch="other")
-    with pytest.raises(InputError, match="no git checkout"):
-        asv_config.write(checkout.parent / "nothing")
-    with pytest.raises(UnknownNameError, match="vocab"):
-        asv_config.write(checkout, vocabs=("llama-bep",))
-    monkeypatch.setattr("shutil.which", lambda name: None)
-    with pytest.raises(InputError, match="cargo"):
-        asv_config.write(checkout)
+    benchmark, unit, values = ratios([1.0] * 4 + [1.5] * 4, 0)
+    made_results.write(tmp_path, benchmark, unit, values)
+    newest = sorted((tmp_path / "runner").glob("0*.json"))[4:]
+    for path in newest:
+        path.write_bytes(path.read_bytes()[:100])
+    monkeypatch.setattr("sys.argv", ["llgbench", "alerts", "--results", str(tmp_path)])
+    with pytest.raises(SystemExit) as ended:
+        llgbench()
+    assert ended.value.code == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert newest[0].name in said.err
+
+
+@pytest.mark.parametrize("word", ["nan", "inf", "-1", "x"])
+def test_a_threshold_is_a_finite_number(word: str) -> None:
+    assert run("--threshold", word).exit_code == 2
+
+
+def test_marks_are_lines_for_a_report(tmp_path: Path) -> None:
+    made_results.write(tmp_path, *FORBIDDEN, [0.0] * 5 + [1.0] * 5)
+    (line,) = alerts.marks(tmp_path)
+    assert line.startswith("**grid.Verdicts.track_forbidden (listed) on runner")
+    decisions.accept(tmp_path / alerts.ACCEPTED, alerts.find(tmp_path).alerts, "on purpose")
+    (line,) = alerts.marks(tmp_path)
+    assert "on purpose" in line

@@ -175,13 +175,22 @@ def test_an_option_without_effect_is_refused(arguments: list[str]) -> None:
 def test_a_gguf_is_a_path_whatever_its_suffix(tmp_path: Path) -> None:
     there = vocab.catalogue()["llama-spm"].path
     # Its name is one of the catalogue; the model is the file all the same.
-    for name in ("weights.bin", "llama-bpe", os.fsdecode(b"caf\xe9")):
+    for name in ("weights.bin", "llama-bpe"):
         (tmp_path / name).symlink_to(there)
         line = refused("decode", "--model", name, "--results", "out", cwd=tmp_path)
         assert "llama.cpp does not load it" in line
     done = llgbench("run", "--case", "listed", "--vocab", "weights.bin", "--rounds", "1",
                     "--variant", "greedy_tokenize", "--results", "r", cwd=tmp_path)  # fmt: skip
     assert "weights.bin" in done.stdout
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_whose_name_is_no_text_is_refused_by_name(tmp_path: Path) -> None:
+    name = os.fsdecode(b"caf\xe9.gguf")
+    (tmp_path / name).symlink_to(vocab.catalogue()["llama-spm"].path)
+    for command in (["decode", "--model", name], ["run", "--vocab", name, "--case", "listed"]):
+        line = refused(*command, "--results", "out", cwd=tmp_path)
+        assert "caf\\udce9.gguf' is not UTF-8" in line
     assert not (tmp_path / "out").exists()
 
 

@@ -63,6 +63,15 @@ def test_memory_is_limited() -> None:
         isolated.call(exhaust)
 
 
+def test_what_lies_in_the_working_directory_is_not_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("random.py", "copy.so", "numpy.py", "llgbench.py"):
+        (tmp_path / name).write_text("raise SystemExit('imported')")
+    monkeypatch.chdir(tmp_path)
+    assert isolated.call(answer, tmp_path, 1).numbers == (0,)
+
+
 def test_a_foreign_file_is_opened_there(tmp_path: Path) -> None:
     path = tmp_path / "x.gguf"
     path.write_bytes(b"nothing")

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -38,6 +41,23 @@ def test_ticks_and_nanoseconds_keep_their_ratio() -> None:
     assert first == pytest.approx(second, rel=1e-3)
     if not lib.lb_clock_is_tsc:
         assert first == 1.0
+
+
+def test_everything_works_by_the_kernels_clock(wheel: Engine) -> None:
+    """As where the processor's counter does not tick evenly; what is recorded says so."""
+    code = (
+        "from llgbench import bridge, paths, provenance, registry, replay; import numpy as np; "
+        "tokenizer = bridge.byte_tokenizer(registry.get('wheel')); "
+        "matcher = tokenizer.matcher('start: /a+/'); "
+        "done = replay.replay(matcher, np.full(50, 97)); "
+        "assert done.inside_ns > 0 and len(done.op_ns) == 50 and done.op_ns.min() > 0; "
+        "print(provenance.collect(paths.root())['clock'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "LLGBENCH_CLOCK": "monotonic"},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == "clock_monotonic"
 
 
 def test_a_step_has_the_layout_numpy_reads() -> None:
@@ -99,7 +119,7 @@ def test_a_token_table_is_whole(every_vocab: Vocab) -> None:
 @pytest.mark.parametrize("variant", ["baseline", "sentinel"])
 @given(text=st.text(min_size=1, max_size=40), room=st.integers(0, 60))
 def test_tokenize_says_how_much_room_it_needs(lab: Lab, variant: str, text: str, room: int) -> None:
-    context = bridge._context(lab.vocab("llama-spm"), get(variant))
+    context = bridge.context(lab.vocab("llama-spm"), get(variant))
     data = text.encode()
     needed, whole = tokenize(context, data, len(data) + 8)
     n, tokens = tokenize(context, data, room)
@@ -111,7 +131,7 @@ def test_tokenize_says_how_much_room_it_needs(lab: Lab, variant: str, text: str,
 @given(text=st.text(max_size=60))
 def test_the_sentinel_gives_the_bytes_back(lab: Lab, text: str) -> None:
     vocab = lab.vocab("llama-spm")
-    context = bridge._context(vocab, get("sentinel"))
+    context = bridge.context(vocab, get("sentinel"))
     data = text.encode()
     # A special token spelled out in the text is a token, not these bytes (parse_special).
     n, tokens = tokenize(context, data, len(data) + 8)
@@ -122,7 +142,7 @@ def test_the_sentinel_gives_the_bytes_back(lab: Lab, text: str) -> None:
 
 @given(data=st.binary(max_size=40))
 def test_the_sentinel_takes_any_bytes(lab: Lab, data: bytes) -> None:
-    context = bridge._context(lab.vocab("llama-spm"), get("sentinel"))
+    context = bridge.context(lab.vocab("llama-spm"), get("sentinel"))
     n, _ = tokenize(context, data, len(data) + 8)
     assert n <= len(data) + 8
 
@@ -130,5 +150,5 @@ def test_the_sentinel_takes_any_bytes(lab: Lab, data: bytes) -> None:
 def test_baseline_prepends_a_space_and_the_sentinel_does_not(lab: Lab) -> None:
     vocab = lab.vocab("llama-spm")
     for variant, wanted in (("baseline", b" The"), ("sentinel", b"The")):
-        n, tokens = tokenize(bridge._context(vocab, get(variant)), b"The", 8)
+        n, tokens = tokenize(bridge.context(vocab, get(variant)), b"The", 8)
         assert vocab.spell(np.array(tokens[:n], np.uint32)) == wanted

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from llgbench import callgrind, engine_build, overhead, overhead_counting, overhead_summary, suite
-from llgbench.errors import CompareError, RecordError, UnavailableError
+from llgbench.engine import load
+from llgbench.errors import RecordError, UnavailableError
 from llgbench.fallback_states import points
-from llgbench.overhead_worker import Job
 from llgbench.runner import Workbench
 
 built = pytest.mark.skipif(
@@ -31,13 +30,13 @@ def test_a_side_against_itself_differs_by_thousandths_at_most(tmp_path: Path) ->
     _, engine = overhead.engines()
     copy = tmp_path / "copy.so"
     shutil.copyfile(engine.path, copy)
-    sides = {"a": str(engine.path), "b": str(copy)}
-    job = Job("json", sides, engine.fallback_option or "", "llama-spm", ("json-tool-call",))
-    taken, dumps = callgrind.run(overhead_counting.WORKER, job.to_json(), 0)
-    assert taken["json-tool-call a"] == taken["json-tool-call b"] > 50
-    sums: dict[str, int] = defaultdict(int)
-    for dump in dumps:
-        sums[dump.name] += dump.instructions
+    sides = {"a": engine, "b": load(copy)}
+    recorded = overhead_counting.json_job(
+        sides, engine.fallback_option or "", "llama-spm", ("json-tool-call",), tmp_path
+    )
+    assert len(set(recorded.taken) - {0}) == 1
+    assert max(recorded.taken) > 50
+    sums = {name: sum(counts) for name, counts in overhead_counting.sums_of(recorded, 0).items()}
     for kind in ("cold", "warm"):
         for part in ("mask", "consume"):
             a, b = (sums[f"json-tool-call {side} {kind} {part} sum"] for side in "ab")
@@ -76,13 +75,6 @@ def test_work_grows_with_n_by_replay_alone() -> None:
         }
     assert work[256, "shadow"] == work[1024, "shadow"]
     assert work[1024, "replay"]["reread_bytes"] > 3 * work[256, "replay"]["reread_bytes"]
-
-
-@counts
-def test_a_worker_that_gives_nothing_says_why() -> None:
-    job = Job("json", {"off": "/nowhere/engine.so"}, "", "llama-spm", ("json-nested",))
-    with pytest.raises(CompareError, match="no such library"):
-        callgrind.run(overhead_counting.WORKER, job.to_json(), 0)
 
 
 def test_without_valgrind_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

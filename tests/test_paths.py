@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import pwd
 from pathlib import Path
 
 import pytest
@@ -65,3 +67,18 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert paths.cache() == tmp_path / ".cache" / "llgbench"
+    for home in ("", None):  # then it is the user's in the system's list
+        if home is None:
+            monkeypatch.delenv("HOME")
+        else:
+            monkeypatch.setenv("HOME", home)
+        known = Path(pwd.getpwuid(os.getuid()).pw_dir)
+        assert paths.cache() == known / ".cache" / "llgbench"
+
+
+def test_a_user_without_a_home_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LLGBENCH_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 77)
+    with pytest.raises(InputError, match="set LLGBENCH_CACHE"):
+        paths.cache()

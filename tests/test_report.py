@@ -459,8 +459,8 @@ def test_no_asv_results_no_section(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("{", "no JSON"), ("[]", "no result file"), ('{"version": 3}', "version 3"),
-     ('{"version": 2}', "no result file")],
+    [("{", "not a whole result file"), ("[]", "not a whole result file"),
+     ('{"version": 3}', "version 3"), ('{"version": 2}', "not a whole result file")],
 )  # fmt: skip
 def test_damaged_asv_results_are_refused(tmp_path: Path, content: str, message: str) -> None:
     asv_file(tmp_path, "a" * 40, 100, 1.0).write_text(content)

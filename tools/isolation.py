@@ -112,7 +112,7 @@ def count(name: str, vocab: str) -> None:
         asked = encode(Setup(vocab, str(stage), 1 << 20)) + encode(
             Group(case.load(name), group(name, vocab), ROUNDS, [], [])
         )
-        worker = [sys.executable, "-m", "llgbench.measure.worker", str(os.getpid())]
+        worker = [*processes.python("llgbench.measure.worker"), str(os.getpid())]
         other = _instructions(worker, asked)
     print(f"this process {one:,}, worker {other:,}, ratio {other / one:.4f}")
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import llgbench
 from llgbench import case, git_build, paths, registry, vocab
+from llgbench.asv import metrics
 from llgbench.commit_benchmarks import RATIOS, TIMES
 from llgbench.configuration import QUICK_JSON_CASES
 from llgbench.errors import InputError, RecordError, UnknownNameError
@@ -27,7 +28,12 @@ Everything is measured once a commit, in processes that also replay the referenc
 llguidance {release} ({sha256:.12}), turn by turn.
 """
 
+import os
+
 from llgbench import commit_benchmarks, suite
+
+# Where the cases and vocabularies are; not by ASV's environment, whose name would hold the path.
+os.environ.setdefault({variable!r}, {root!r})
 
 CASES = {cases!r}
 VOCABS = {vocabs!r}
@@ -54,21 +60,21 @@ class {times}(_Looked):
     """Times, in nanoseconds; they move with what else the machine does."""
 
     version = "2"
-    unit = "ns"
+    unit = {time_unit!r}
 
 
 class {ratios}(_Looked):
     """Times of the commit / those of the reference; llgbench alerts decides on these."""
 
     version = "2, beside " + REFERENCE
-    unit = "ratio"
+    unit = {ratio_unit!r}
 
 
 class Sameness(_Looked):
     """1 where every mask of a case is as the reference has it, else 0."""
 
     version = "2, beside " + REFERENCE
-    unit = "yes"
+    unit = {sameness_unit!r}
 
     def track_masks(self, found, case, vocab):
         return suite.look_up(found, commit_benchmarks.parameter(case, vocab), "same_masks")
@@ -122,7 +128,6 @@ def configuration(repo: Path, branch: str) -> dict[str, object]:
             f"python -c \"import pathlib; pathlib.Path('{{env_dir}}/{git_build.LIBRARY}')"
             '.unlink(missing_ok=True)"'
         ],
-        "matrix": {"env_nobuild": {paths.ROOT_VARIABLE: [str(paths.root())]}},
         "install_timeout": 3600,
         "default_benchmark_timeout": 300,
         "benchmark_dir": "benchmarks",
@@ -179,6 +184,11 @@ def write(
                 sha256=reference.sha256,
                 times=TIMES,
                 ratios=RATIOS,
+                variable=paths.ROOT_VARIABLE,
+                root=str(paths.root()),
+                time_unit=metrics.NS.unit,
+                ratio_unit=metrics.RATIO.unit,
+                sameness_unit=metrics.SAME.unit,
             )
         )
     except OSError as error:

@@ -1,20 +1,136 @@
-"""ASV's result files, read as plain values; asv itself is not imported."""
+"""ASV's result files, read as plain values; asv itself is not imported.
+
+Every file is read or refused with its name; none is passed over. What they hold is documented by
+ASV as version 2 of its result files: JSON with NaN in it, a row per benchmark.
+"""
 
 from __future__ import annotations
 
 import ast
-import json
 import math
+import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NoReturn, TypeVar
 
-from llgbench.errors import RecordError
+import msgspec
+
+from llgbench import files
+from llgbench.errors import FileError, RecordError
+
+_T = TypeVar("_T")
 
 # The version of ASV's result files that is read here.
 _VERSION = 2
+
+# The folder of a checkout's results/ that ASV owns (``results_dir`` of asv.conf.json).
+FOLDER = "asv"
+
+# ASV's name of a result file: the commit, then the environment.
+_RESULT_FILE = re.compile(r"[0-9a-f]{7,40}-.+\.json")
+
+# More combinations of parameters than any benchmark has; a damaged file may claim any number.
+_MAX_COMBINATIONS = 100_000
+
+# Half of a normal distribution's 99% interval, in standard errors.
+_HALF_99 = 2.576
+
+# Milliseconds since 1970, until the year 9999.
+_Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=253_402_300_799_999)]
+_Name = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class _Machine(msgspec.Struct):
+    machine: _Name
+
+
+class _Parameters(msgspec.Struct):
+    machine: _Name
+
+
+class _File(msgspec.Struct):
+    commit_hash: _Name
+    env_name: str
+    date: _Milliseconds
+    params: _Parameters
+    python: str
+    requirements: dict[str, Any]
+    result_columns: list[str]
+    results: dict[str, list[Any]]
+    env_vars: dict[str, Any] = {}
+    durations: dict[str, float | None] = {}
+
+
+class _Row(msgspec.Struct):
+    """One benchmark of a file: a value for every combination of its parameters."""
+
+    result: list[float | bool | None] | None
+    params: list[list[str]]
+    version: str | None = None
+    started_at: int | None = None
+    stats_ci_99_a: list[float | None] | None = None
+    stats_ci_99_b: list[float | None] | None = None
+
+
+class _About(msgspec.Struct):
+    unit: str = ""
+    version: str | None = None
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """What ASV's index knows of a benchmark; ``version`` is None where it names none."""
+
+    unit: str
+    version: str | None
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One benchmark with one choice of parameters, in one file.
+
+    Attributes:
+        benchmark: such as ``masks.Masks.track_tbm_p50``.
+        parameters: as text, in the benchmark's order.
+        value: in the benchmark's unit; None where it has none.
+        error: the standard error behind ASV's 99% interval; None where it keeps none.
+        version: of the benchmark; None where the file names none.
+        started_ms: when it was measured, milliseconds since 1970; 0 where that is unknown.
+        missing: ``n/a`` where the benchmark does not apply, ``failed``, or empty.
+    """
+
+    benchmark: str
+    parameters: tuple[str, ...]
+    value: float | None
+    error: float | None
+    version: str | None
+    started_ms: int
+    missing: str
+
+
+@dataclass(frozen=True)
+class Results:
+    """One file: what was measured at one commit, in one environment, on one machine.
+
+    Attributes:
+        path: the file.
+        machine: ASV's name for it.
+        environment: the environment's name, with its Python and packages where those are not in
+            the name.
+        commit: the full hash.
+        date_ms: of the commit, milliseconds since 1970; commits of one second share it.
+        measurements: by benchmark and parameters.
+    """
+
+    path: Path
+    machine: str
+    environment: str
+    commit: str
+    date_ms: int
+    measurements: tuple[Measurement, ...]
 
 
 @dataclass(frozen=True)
@@ -40,101 +156,210 @@ class AsvValue:
     missing: str
 
 
+def folder_of(results: Path) -> Path:
+    """Return where ASV's files lie: in ``results/asv`` of a checkout, else in the folder itself."""
+    inner = results / FOLDER
+    # A machine may be called so, too.
+    return inner if inner.is_dir() and not (inner / "machine.json").exists() else results
+
+
+def read(results: Path) -> list[Results]:
+    """Read every result file of a folder, of all machines.
+
+    Args:
+        results: ASV's ``results_dir``, or the folder that has it as ``asv``.
+
+    Raises:
+        RecordError: a file cannot be read, is damaged, or of another version of ASV.
+    """
+    folder = folder_of(results)
+    if folder != results:
+        for about in results.glob("*/machine.json"):
+            raise RecordError(
+                f"{about.parent}: ASV's results lie in {folder}; move the machine's folder there"
+            )
+    found = []
+    for place in sorted(path for path in folder.glob("*") if path.is_dir()):
+        about = place / "machine.json"
+        paths = sorted(path for path in place.glob("*.json") if path.name != about.name)
+        if about.exists():
+            machine = _text(_decoded(about, _Machine).machine)
+            found += [_results(path, machine) for path in paths]
+        elif any(_RESULT_FILE.fullmatch(path.name) for path in paths):
+            raise RecordError(
+                f"{about}: it is missing, beside results of ASV; restore it, or run: asv machine"
+            )
+    return found
+
+
 def read_asv(folder: Path) -> list[AsvValue]:
     """Return the values of the newest commit that each machine has results of.
 
     Args:
-        folder: ASV's ``results_dir``; what else lies there is passed over.
+        folder: ASV's ``results_dir``, or the folder that has it as ``asv``; what else lies there
+            is passed over.
 
     Raises:
         RecordError: a result file is damaged, or of another version of ASV.
     """
     known = benchmarks(folder)
+    by_machine: dict[str, list[Results]] = {}
+    for results in read(folder):
+        by_machine.setdefault(results.machine, []).append(results)
     found: list[AsvValue] = []
-    for machine in sorted(path.parent for path in folder.glob("*/machine.json")):
-        files = [
-            (path, _load_results(path)) for path in sorted(machine.glob("*.json"))
-            if path.name != "machine.json"
+    for machine, of_machine in sorted(by_machine.items()):
+        newest = max((results.date_ms, results.commit) for results in of_machine)[1]
+        found += [
+            AsvValue(
+                machine, newest, one.benchmark, one.parameters, one.value,
+                known[one.benchmark].unit if one.benchmark in known else "", one.missing,
+            )
+            for results in of_machine
+            if results.commit == newest
+            for one in results.measurements
         ]  # fmt: skip
-        if not files:
-            continue
-        newest = max((d.get("date", 0), d["commit_hash"]) for _, d in files)[1]
-        for path, content in files:
-            if content.get("commit_hash") == newest:
-                try:
-                    found += _values(machine.name, content, known)
-                except (KeyError, TypeError, ValueError, AttributeError) as error:
-                    raise RecordError(f"{path}: no result file of ASV ({error!r})") from None
     return found
 
 
-def benchmarks(folder: Path) -> dict[str, dict[str, Any]]:
+def benchmarks(results: Path) -> dict[str, Benchmark]:
     """Return what ASV knows of each benchmark, by name; nothing where it has no index.
 
     Raises:
         RecordError: the index is damaged, or of another version of ASV.
     """
-    index = folder / "benchmarks.json"
-    table = _load(index) if index.is_file() else {}
-    return {name: about for name, about in table.items() if isinstance(about, dict)}
+    index = folder_of(results) / "benchmarks.json"
+    if not index.exists():
+        return {}
+    found = {}
+    for name, content in _versioned(index).items():
+        if name != "version":
+            about = _converted(content, _About, f"{index}: {name}")
+            found[_text(name)] = Benchmark(_text(about.unit), about.version)
+    return found
 
 
-def _values(
-    machine: str, content: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]
-) -> Iterator[AsvValue]:
-    columns: Sequence[str] = content["result_columns"]
-    for name, packed in sorted(content["results"].items()):
-        row = dict(zip(columns, packed, strict=False))
-        unit = str(known.get(name, {}).get("unit", ""))
-        choices = list(product(*(row.get("params") or [])))
-        results = row.get("result")
-        if results is None:
-            results = [None] * len(choices)
-        for choice, value in zip(choices, results, strict=True):
-            yield AsvValue(
-                machine,
-                str(content["commit_hash"]),
-                name,
-                tuple(_plain(text) for text in choice),
-                _finite(value),
-                unit,
+def _results(path: Path, machine: str) -> Results:
+    content = _converted(_versioned(path), _File, str(path))
+    if _text(content.params.machine) != machine:
+        _refuse(
+            f"{path}: results of machine {content.params.machine!r} in the folder of {machine!r}"
+        )
+    return Results(
+        path,
+        machine,
+        _environment(content),
+        _text(content.commit_hash),
+        content.date,
+        tuple(_measurements(path, content)),
+    )
+
+
+def _environment(content: _File) -> str:
+    """Return a name that differs where the environments do; ASV's own may leave something out."""
+    parts = [content.env_name]
+    if content.python not in content.env_name:
+        parts.append(f"Python {content.python}")
+    for table in (content.requirements, content.env_vars):
+        parts += [f"{key} {value}" for key, value in table.items() if key not in content.env_name]
+    return _text(", ".join(parts))
+
+
+def _measurements(path: Path, content: _File) -> Iterator[Measurement]:
+    for name, packed in sorted(content.results.items()):
+        where = f"{path}: results of {_text(name)}"
+        row = _converted(dict(zip(content.result_columns, packed, strict=False)), _Row, where)
+        if math.prod(map(len, row.params)) > _MAX_COMBINATIONS:
+            _refuse(f"{where}: more combinations of parameters than any benchmark has")
+        choices = list(product(*row.params))
+        values = _column(row.result, len(choices), where)
+        lows = _column(row.stats_ci_99_a, len(choices), where)
+        highs = _column(row.stats_ci_99_b, len(choices), where)
+        for choice, value, low, high in zip(choices, values, lows, highs, strict=True):
+            number = _finite(value)
+            yield Measurement(
+                _text(name),
+                tuple(_text(_plain(text)) for text in choice),
+                number,
+                _standard_error(low, high),
+                row.version,
+                row.started_at or 0,
                 # ASV writes null of what failed, and NaN of what its setup skipped.
-                "failed" if value is None else "n/a" if _finite(value) is None else "",
+                "failed" if value is None else "n/a" if number is None else "",
             )
 
 
-def _finite(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+def _column(
+    column: Sequence[float | bool | None] | None, length: int, where: str
+) -> Sequence[float | bool | None]:
+    """Return a column's values; ASV writes null for a column of nulls."""
+    if column is None:
+        return [None] * length
+    if len(column) != length:
+        _refuse(f"{where}: {len(column)} values, its parameters have {length} combinations")
+    return column
+
+
+def _finite(value: float | None) -> float | None:
+    return float(value) if value is not None and math.isfinite(value) else None
+
+
+def _standard_error(low: float | None, high: float | None) -> float | None:
+    if low is None or high is None:
+        return None
+    error = (high - low) / 2 / _HALF_99
+    return error if math.isfinite(error) and error >= 0 else None
 
 
 def _plain(text: str) -> str:
     """Return a parameter without the quotes of its repr."""
-    try:
-        value = ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    if len(text) < 2 or text[0] not in "'\"" or text[-1] != text[0]:
         return text
-    return value if isinstance(value, str) else text
-
-
-def _load(path: Path) -> dict[str, Any]:
+    if "\\" not in text:
+        return text[1:-1]
     try:
-        content = json.loads(path.read_bytes())
-    except OSError as error:
-        raise RecordError(f"{path}: {error.strerror}") from None
-    except ValueError:
-        raise RecordError(f"{path}: no JSON; remove it and run asv again") from None
-    if not isinstance(content, dict):
-        raise RecordError(f"{path}: no result file of ASV")
-    if path.name != "machine.json" and content.get("version") != _VERSION:
+        with warnings.catch_warnings(action="ignore"):
+            return str(ast.literal_eval(text))
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text
+
+
+def _text(text: str) -> str:
+    """Return text as it can be shown: on one line, and in every encoding of Unicode."""
+    return files.one_line(text.encode(errors="replace").decode(), 10_000)
+
+
+def _versioned(path: Path) -> dict[str, Any]:
+    """Return the content of one of ASV's files that have this version."""
+    content: dict[str, Any] = _decoded(path, dict[str, Any])
+    # Its first version had no such key.
+    version = content.get("version", 1)
+    if version == 1:
         raise RecordError(
-            f"{path}: version {content.get('version')} of ASV's files, this llgbench reads "
-            f"{_VERSION}; run: asv update"
+            f"{path}: version 1 of ASV's files, of which llgbench reads {_VERSION}; run: asv update"
+        )
+    if version != _VERSION:
+        raise RecordError(
+            f"{path}: version {_text(repr(version))} of ASV's files, of which llgbench reads "
+            f"{_VERSION}; write it by an asv of that version"
         )
     return content
 
 
-def _load_results(path: Path) -> dict[str, Any]:
-    content = _load(path)
-    if not isinstance(content.get("commit_hash"), str):
-        raise RecordError(f"{path}: no result file of ASV (it names no commit)")
-    return content
+def _decoded(path: Path, kind: Any) -> Any:
+    try:
+        return files.read_loose_json(path, kind)
+    except FileError as error:
+        _refuse(str(error))
+
+
+def _converted(content: Mapping[str, Any], kind: type[_T], where: str) -> _T:
+    try:
+        return files.convert(content, kind, where)
+    except FileError as error:
+        _refuse(str(error))
+
+
+def _refuse(message: str) -> NoReturn:
+    raise RecordError(
+        f"{message}; not a whole result file of ASV: restore it, or remove it and run asv again"
+    ) from None

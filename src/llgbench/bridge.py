@@ -32,7 +32,7 @@ def build(engine: Engine, vocab: Vocab, variant: Variant) -> Tokenizer:
             "(it rejects `listed` under every option)"
         )
     table = vocab.table(variant.token_bytes)
-    return Tokenizer(engine, table.lens, table.data, vocab.eos, _context(vocab, variant))
+    return Tokenizer(engine, table.lens, table.data, vocab.eos, context(vocab, variant))
 
 
 def options(engine: Engine, variant: Variant) -> dict[str, Any]:
@@ -42,10 +42,14 @@ def options(engine: Engine, variant: Variant) -> dict[str, Any]:
 
 def is_greedy(vocab: Vocab, variant: Variant) -> bool:
     """Whether this variant leaves llguidance without a tokenize_fn on this vocab."""
-    return _context(vocab, variant) is None
+    return context(vocab, variant) is None
 
 
-def _context(vocab: Vocab, variant: Variant) -> Any:
+def context(vocab: Vocab, variant: Variant) -> Any:
+    """Return what a variant's tokenize_fn gets, ``lb_tokenize_context *``; None where it has none.
+
+    The vocab must not be closed as long as it is used.
+    """
     match variant.tokenize:
         case "always":
             return _tokenize_context(vocab, b"")

@@ -1,34 +1,51 @@
-"""A worker under callgrind: instructions instead of time, call by call.
+"""Counting by callgrind: instructions instead of time, call by call.
 
-The worker's C code switches collection on inside llguidance's calls alone and asks for a dump after
-each (csrc/count.c). What differs between two engines that run the same code is taken out by a
-preloaded library: the hash seeds (csrc/seed.c), and what the allocator costs (csrc/steady.c).
+What runs under callgrind is a small program of our own (csrc/counter.c), compiled at its first use
+and kept in the cache. It has no Python and no llama.cpp in it, so it does not matter how those were
+compiled: valgrind does not know AVX-512. It switches collection on inside llguidance's calls alone,
+and asks for a dump after each. What differs between two engines that run the same code is taken
+out: the hash seeds (csrc/seed.c), and what the allocator costs (csrc/steady.c).
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import shutil
-import subprocess
-import sys
-import tempfile
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from llgbench import paths
-from llgbench._native import lib
-from llgbench.errors import CompareError, UnavailableError
+from llgbench import paths, processes
+from llgbench.errors import CompareError, LlgbenchError, UnavailableError
+from llgbench.measure import stubs
+from llgbench.measure.counter import Recorded
 
-# The hash seeds, and the allocator.
-_PRELOADED = tuple(Path(__file__).parent / "csrc" / name for name in ("seed.c", "steady.c"))
+_CSRC = Path(__file__).parent / "csrc"
+_SOURCES = tuple(_CSRC / f"{name}.c" for name in ("counter", "count", "engine", "seed", "steady"))
+_HEADERS = tuple(_CSRC / f"{name}.h" for name in ("llgbench", "internal"))
+# -fno-builtin: else calloc's malloc and memset become the calloc they are in.
+# -rdynamic: engines find malloc and getrandom in the program.
+_FLAGS = ("-std=gnu11", "-O2", "-fno-builtin", "-rdynamic", "-DLB_UNDER_CALLGRIND")
+
+# All that a counted process sees: valgrind's options, or RUST_BACKTRACE, would change its counts.
+_PASSED = ("PATH", "LD_LIBRARY_PATH", "VALGRIND_LIB")
+
+# The longest curve takes minutes; what takes longer than this hangs.
+LIMIT_S = 3600.0
+
 _TRIGGER = re.compile(r"^desc: Trigger: Client Request: (.+)$", re.MULTILINE)
+# A function (fn) or a callee (cfn); the hash that Rust puts behind a name changes with every build.
+_FUNCTION = re.compile(r"^(c?)fn=\((\d+)\)(?: (.*))?$")
+_HASH = re.compile(r"::h[0-9a-f]{16}$|'\d+$")
+_POSITION = frozenset("0123456789+-*")
 _TOTALS = re.compile(r"^totals: (\d+)$", re.MULTILINE)
+_UNKNOWN = re.compile(r"unhandled instruction bytes: ((?:0x[0-9A-Fa-f]+ ?)+)")
+_PLACE = re.compile(r"\((?:in|by) (/[^)]*)\)")
 
 
 @dataclass(frozen=True)
@@ -36,23 +53,25 @@ class Dump:
     """What was collected since the dump before.
 
     Attributes:
-        name: as the worker's C code gave it.
+        name: as the job's labels and csrc/count.c give it.
         instructions: read, user space.
+        functions: the instructions of each function by itself, where asked for and its name is
+            known: most libraries that are published have none.
     """
 
     name: str
     instructions: int
+    functions: Mapping[str, int] = field(default_factory=dict)
 
 
 def missing() -> str | None:
     """Return why instructions cannot be counted here; None where they can."""
     if shutil.which("valgrind") is None:
-        return "counting takes valgrind, which is not installed (apt-get install valgrind)"
-    if not lib.lb_count_built():
-        return (
-            "counting takes valgrind's header when llgbench is built; install valgrind with its "
-            "header and run: pip install --force-reinstall --no-deps -e ."
-        )
+        return "counting requires valgrind, which is not installed (apt-get install valgrind)"
+    try:
+        _program()
+    except LlgbenchError as error:
+        return str(error)
     return None
 
 
@@ -67,79 +86,158 @@ def require() -> None:
         raise UnavailableError(why)
 
 
-def run(module: str, job: Mapping[str, Any], seed: int) -> tuple[dict[str, Any], list[Dump]]:
-    """Run ``python -m MODULE JOB RESULT`` under callgrind, both JSON files.
+def run(
+    recorded: Recorded,
+    seed: int,
+    *,
+    functions: bool = False,
+    seconds: float = LIMIT_S,
+    maps: Path | None = None,
+) -> list[Dump]:
+    """Do a job under callgrind.
 
     Args:
-        module: the worker.
-        job: written to JOB.
+        recorded: the job.
         seed: of the engine's hash maps; equal numbers give equal seeds in every process.
+        functions: whether to count by function as well.
+        seconds: after which the process is ended.
+        maps: a file that gets what was mapped into the process at its end.
 
     Returns:
-        What the worker wrote to RESULT, and the dumps in the order they were made.
+        The dumps in the order they were made.
 
     Raises:
-        CompareError: the worker gives no result; the message has its last line.
+        UnavailableError: see :func:`missing`; or valgrind does not know an instruction.
+        CompareError: the job fails; the message has the program's own words.
     """
-    with tempfile.TemporaryDirectory(prefix="llgbench-") as place:
-        folder = Path(place)
-        ask, answer = folder / "job.json", folder / "result.json"
-        ask.write_text(json.dumps(job))
-        environment = {**os.environ, "PYTHONHASHSEED": "0", "LLGBENCH_SEED": str(seed)}
-        preload = _preload()
+    require()
+    with processes.temporary_folder() as folder:
+        # Names of one length: what is on the stack moves what lies below it.
+        (folder / "job").symlink_to(recorded.job.resolve())
+        (folder / "recording").symlink_to(recorded.recording.resolve())
+        environment = {name: os.environ[name] for name in _PASSED if name in os.environ}
+        environment["LLGBENCH_SEED"] = str(seed)
+        preload = _stubs(recorded.engines)
         if preload is not None:
             environment["LD_PRELOAD"] = str(preload)
-        done = subprocess.run(
+        done = processes.run(
             [
                 "valgrind", "--tool=callgrind", "--instr-atstart=no", "--collect-atstart=no",
-                "--dump-line=no", f"--callgrind-out-file={folder / 'counts'}",
-                sys.executable, "-m", module, str(ask), str(answer),
+                "--dump-line=no", "--combine-dumps=yes", "--callgrind-out-file=counts",
+                "--log-file=log", "--vgdb=no",
+                _program(), "job", "recording", *([] if maps is None else [str(maps)]),
             ],
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False,
-            env=environment,
+            cwd=folder, env=environment, seconds=seconds,
         )  # fmt: skip
-        if not answer.is_file():
-            said = [s for s in done.stderr.splitlines() if s.strip() and not s.startswith("==")]
-            raise CompareError(
-                f"the worker under valgrind gives no result: "
-                f"{said[-1] if said else f'status {done.returncode}'}"
-            )
-        result: dict[str, Any] = json.loads(answer.read_text())
-        return result, _dumps(folder)
+        if not done.ok:
+            log = folder / "log"
+            said = log.read_text(errors="replace") if log.is_file() else ""
+            raise _refusal(said) or CompareError(f"counting under valgrind: {done.words}")
+        return list(_dumps(folder / "counts", functions))
 
 
-def _dumps(folder: Path) -> list[Dump]:
-    found = []
-    files = [p for p in folder.glob("counts.*") if p.suffix[1:].isdigit()]
-    for path in sorted(files, key=lambda p: int(p.suffix[1:])):
-        text = path.read_text()
-        trigger, totals = _TRIGGER.search(text), _TOTALS.search(text)
-        if trigger is not None and totals is not None:  # else the dump at the process's end
-            found.append(Dump(trigger[1], int(totals[1])))
-    return found
+def _refusal(log: str) -> UnavailableError | None:
+    """Return what valgrind cannot run, in one line; None where the program itself has ended."""
+    unknown = _UNKNOWN.search(log)
+    if unknown is None:
+        return None
+    place = _PLACE.search(log, unknown.end())
+    where = f"in {place[1]}" if place is not None else "of the counted process"
+    code = " ".join(byte.removeprefix("0x") for byte in unknown[1].split()[:4])
+    return UnavailableError(
+        f"counting: valgrind does not know an instruction {where} (bytes {code}): build it for any "
+        "processor (without -C target-cpu=native), or install a later valgrind"
+    )
 
 
-def _preload() -> Path | None:
-    """Return the library that makes processes alike; None where there is no C compiler.
+def _dumps(path: Path, functions: bool) -> Iterator[Dump]:
+    """Read the parts of callgrind's one file; the last is of the process's end and has no name."""
+    names: dict[str, str] = {}
+    for part in path.read_text(errors="replace").split("\npart: ")[1:]:
+        trigger, totals = _TRIGGER.search(part), _TOTALS.search(part)
+        if trigger is not None and totals is not None:
+            found = _functions(part, names) if functions else {}
+            yield Dump(trigger[1], int(totals[1]), found)
 
-    Without it the counts are as right and less alike.
+
+def _functions(part: str, names: dict[str, str]) -> dict[str, int]:
+    """Return the self cost of each function that has a name.
+
+    Args:
+        part: of callgrind's file; a name is written out once, ``(NUMBER) NAME``, then by number.
+        names: by number, of this part and those before.
     """
-    digest = hashlib.sha256(b"".join(source.read_bytes() for source in _PRELOADED)).hexdigest()[:12]
-    library = paths.cache() / "counting" / f"alike-{digest}.so"
-    if library.is_file():
-        return library
+    found: Counter[str] = Counter()
+    name, of_callee = "", False
+    for line in part.splitlines()[1:]:  # the first is the part's number
+        if named := _FUNCTION.match(line):
+            number, text = named[2], named[3]
+            if text:
+                names[number] = _HASH.sub("", text)
+            if not named[1]:
+                name = names.get(number, "")
+        elif line.startswith("calls="):
+            of_callee = True  # the next line is what the callee cost
+        elif line[:1] in _POSITION and line:
+            if not of_callee and not name.startswith("0x"):
+                found[name] += int(line.split()[1])
+            of_callee = False
+    return dict(found)
+
+
+def _program() -> Path:
+    """Return the program that counts, compiled unless it is in the cache.
+
+    Raises:
+        UnavailableError: it cannot be compiled here.
+    """
+    content = b"".join(path.read_bytes() for path in (*_SOURCES, *_HEADERS))
+    return _compiled("counter", content, [*_FLAGS, *map(str, _SOURCES), "-ldl", "-lpthread"])
+
+
+def _stubs(engines: Sequence[Path]) -> Path | None:
+    """Return a library of what the engines want of Python; None where they want nothing.
+
+    Raises:
+        UnavailableError: it cannot be compiled here.
+    """
+    names = sorted({name for engine in engines for name in stubs.python_symbols(engine)})
+    if not names:
+        return None
+    content = stubs.source(names).encode()
+    with processes.temporary_folder() as folder:
+        (folder / "stubs.c").write_bytes(content)
+        return _compiled("stubs", content, ["-shared", "-fPIC", str(folder / "stubs.c")])
+
+
+def _compiled(name: str, content: bytes, arguments: Sequence[str]) -> Path:
+    """Return what the C compiler makes of some content, kept in the cache by its digest."""
+    digest = hashlib.sha256(content + repr(_FLAGS).encode()).hexdigest()[:12]
+    target = paths.cache() / "counting" / f"{name}-{digest}"
+    if target.is_file():
+        return target
     compiler = shutil.which("cc")
     if compiler is None:
-        return None
-    library.parent.mkdir(parents=True, exist_ok=True)
-    # Workers start beside each other: each writes a file of its own, and either may win.
-    part = library.with_suffix(f".{os.getpid()}-{threading.get_ident()}.part")
-    # -fno-builtin: else calloc's malloc and memset become the calloc they are in.
-    how = ["-O2", "-fno-builtin", "-shared", "-fPIC"]
-    built = subprocess.run(
-        [compiler, *how, "-o", str(part), *map(str, _PRELOADED)], capture_output=True, check=False
-    )
-    if built.returncode != 0:
-        return None
-    part.replace(library)
-    return library
+        raise UnavailableError("counting requires a C compiler, cc (apt-get install gcc libc6-dev)")
+    # Processes start beside each other: each builds a file of its own, and either may win.
+    part = target.with_name(f".{target.name}-{os.getpid()}-{threading.get_ident()}.part")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        done = processes.run(
+            [compiler, "-o", str(part), *arguments], env={**os.environ, "LC_ALL": "C"}
+        )
+        if "valgrind/callgrind.h" in done.stderr:
+            raise UnavailableError(
+                "counting requires valgrind's header, valgrind/callgrind.h (apt-get install "
+                "valgrind; on Fedora valgrind-devel)"
+            )
+        if not done.ok:
+            why = next((s for s in done.stderr.splitlines() if "error" in s), done.words)
+            raise UnavailableError(f"counting: {compiler} does not build {target.name}: {why}")
+        part.replace(target)
+    except OSError as why:
+        raise UnavailableError(f"counting: cannot write {target}: {why.strerror}") from None
+    finally:
+        with suppress(OSError):
+            part.unlink()
+    return target

@@ -9,7 +9,7 @@ import sys
 import click
 
 import llgbench
-from llgbench import defects, output, processes
+from llgbench import defects, files, output, processes
 from llgbench.commands.alerts import alerts_command, asv_command
 from llgbench.commands.check import check
 from llgbench.commands.compare import compare_command
@@ -112,6 +112,9 @@ def _status() -> int:
         _complain("out of memory; give fewer or smaller inputs, or fewer rounds")
     except ImportError as error:
         _complain(f"a package is missing or broken: {error}; install llgbench again")
+    except UnicodeEncodeError as error:
+        # A file's name whose bytes are no text cannot be handed on to a worker, nor into a file.
+        _complain(f"{files.one_line(ascii(error.object), 120)} is not UTF-8; rename the file")
     except (RecursionError, UnicodeError) as error:
         # Foreign input, as a rule, that came by a way on which nobody names its file.
         deep = isinstance(error, RecursionError)

@@ -40,6 +40,9 @@ from llgbench.workers import WorkerLostError, spawn
 # The processes after which the data are looked at for an early end; then every time 1.5 as many.
 FIRST_LOOK = 8
 
+# After a count the clock is not begun for less: MIN_PROCESSES would not fit.
+LEAST_FOR_THE_CLOCK_S = 10.0
+
 
 def compare(
     base: Side,
@@ -165,7 +168,7 @@ def plan_of(
         given if "/" in given else c.name for given, c in zip(chosen, loaded, strict=True)
     )
     for name in vocabs or ("llama-bpe",):
-        vocab.open_vocab(name).close()
+        vocab.rehearse(name)
     return Plan(
         vocabs=tuple(dict.fromkeys(vocabs)) or ("llama-bpe",),
         cases=names,
@@ -224,10 +227,10 @@ def _by_count(base: Side, head: Side, plan: Plan, say: Callable[[str], None]) ->
     started = time.monotonic()
     counted = counting.count(base, head, plan, say)
     left = plan.budget_s - (time.monotonic() - started)
-    if counted.differences and not counted.rows:
+    if (counted.differences and not counted.rows) or left < LEAST_FOR_THE_CLOCK_S:
         return counted
     try:
-        timed = compare(base, head, replace(plan, budget_s=max(left, 1.0), threshold=0.02), say)
+        timed = compare(base, head, replace(plan, budget_s=left, threshold=0.02), say)
         counted.clock, counted.processes, counted.lost = timed.rows, timed.processes, timed.lost
     except CompareError as error:
         say(f"no time left for the clock: {error}")

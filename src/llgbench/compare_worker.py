@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -17,10 +18,11 @@ from typing import Any, Literal
 import numpy as np
 
 from llgbench import bridge, case, counters, runner, stats
-from llgbench._native import ffi, lib
 from llgbench.case import Case
 from llgbench.engine import TokenArray, load
 from llgbench.errors import CompareError, GrammarError, UnavailableError
+from llgbench.measure.counter import Compile, Free, JobBuilder
+from llgbench.measure.counter import Replay as CountedReplay
 from llgbench.records import pack
 from llgbench.replay import End, Replay, Subject, replay, with_end
 from llgbench.serving import serve
@@ -35,6 +37,9 @@ MAX_ROUNDS = 400
 # Under callgrind: of each side, at most so many steps of a trace, and so many replays.
 COUNTED_STEPS = 600
 COUNTED_ROUNDS = 8
+
+# A replay as it is counted: a matcher of its own for every replay of every case.
+_MATCHER = 0
 
 # How many of the differing tokens a message shows.
 _SHOWN = 5
@@ -52,9 +57,10 @@ class Job:
         variant: which bridge both sides get.
         cases: by name.
         seconds: how long to measure, shared by the cases; each gets MIN_ROUNDS in any event.
-        mode: verify masks and ``time``; ``verify`` alone; ``count``, under callgrind; or
-            ``history``, which times what differs too, since a commit may be there to change
-            masks, and goes on where a case cannot be measured.
+        mode: verify masks and ``time``; ``verify`` alone; ``count``, verify and prepare what is
+            counted under callgrind; or ``history``, which times what differs too, since a commit
+            may be there to change masks, and goes on where a case cannot be measured.
+        folder: where ``count`` puts its files.
         unequal: whether to go on with the other cases where the masks of one differ.
     """
 
@@ -67,6 +73,7 @@ class Job:
     seconds: float
     unequal: bool = False
     mode: Literal["time", "verify", "count", "history"] = "time"
+    folder: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the job as plain data."""
@@ -100,7 +107,7 @@ def subjects(job: Job, vocab: Vocab, stack: ExitStack) -> dict[str, Any]:
 
 
 def run(job: Job) -> dict[str, Any]:
-    """Verify and measure, or count; return the result as plain data."""
+    """Verify and measure, or prepare a count; return the result as plain data."""
     started = time.monotonic()
     found: dict[str, Any] = {"cases": {}, "differences": [], "counters": [], "refused": {}}
     with ExitStack() as stack:
@@ -115,9 +122,6 @@ def run(job: Job) -> dict[str, Any]:
             }
             try:
                 traces = [with_end(t, tokenizers["base"]) for t in runner.traces_of(loaded, vocab)]
-                if job.mode == "count":
-                    found["cases"][name] = count(pair, traces, f"{len(found['cases'])}", job.number)
-                    continue
                 difference, steps = verify(pair, loaded, traces, vocab)
             except (CompareError, UnavailableError) as error:
                 if job.mode != "history":
@@ -131,10 +135,14 @@ def run(job: Job) -> dict[str, Any]:
                         return found
                     continue
             found["cases"][name] = {"texts": [t.name for t in loaded.texts], "steps": steps}
-            if job.mode == "verify":
+            if job.mode in ("verify", "count"):
                 found["counters"] += _counters(name, pair, traces)
             prepared.append((name, pair, traces))
         found["setup_s"] = time.monotonic() - started
+        if job.mode == "count":
+            counted = [(name, pair, max(traces, key=len)) for name, pair, traces in prepared]
+            found["recorded"], asked = to_count(job, counted, vocab)
+            found["counters"] += asked
         if job.mode in ("verify", "count"):
             return found
         for at, (name, pair, traces) in enumerate(prepared):
@@ -259,34 +267,50 @@ def measure(
     return {"rounds": rounds, **packed}
 
 
-def count(
-    pair: Mapping[str, Subject], traces: Sequence[TokenArray], label: str, number: int
-) -> dict[str, Any]:
-    """Replay the longest trace by both sides under callgrind, which dumps after every call.
+def to_count(
+    job: Job, cases: Sequence[tuple[str, Mapping[str, Subject], TokenArray]], vocab: Vocab
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Prepare what is counted: the longest trace of each case, replayed by both sides.
 
     Short traces are replayed several times, each on a fresh matcher: its hash maps are laid out
     anew, which moves the counts by some tenths of a percent. The dumps are named
-    ``LABEL SIDE compile``, ``… mask`` and ``… consume``.
+    ``NUMBER SIDE compile``, ``… mask`` and ``… consume``, by the case's place.
+
+    Returns:
+        Two jobs, of which the second begins with the head; and, as work counters, how often the
+        engines called tokenize_fn, where that differs.
     """
-    trace = np.ascontiguousarray(max(traces, key=len)[:COUNTED_STEPS])
-    rounds = max(2, min(COUNTED_ROUNDS, COUNTED_STEPS // len(trace)))
-    order = SIDES if number % 2 == 0 else SIDES[::-1]
-    for side in (order + order[::-1]) * (rounds // 2):
-        subject = pair[side]
-        named = f"{label} {side}".encode()
-        api = subject.tokenizer.engine.api
-        init = ffi.new("lb_constraint_init *")
-        api.constraint_init_set_defaults(init, subject.tokenizer.pointer)
-        init.log_buffer_level = init.log_stderr_level = 0
-        matcher = lib.lb_count_new_matcher(api, init, b"lark", subject.grammar.encode(), named)
-        try:
-            lib.lb_count_replay(
-                api, matcher, ffi.from_buffer("uint32_t[]", trace), len(trace),
-                lib.LB_PART_MASK | lib.LB_PART_CONSUME, lib.LB_DUMP_CALL, named,
-            )  # fmt: skip
-        finally:
-            api.free_matcher(matcher)
-    return {"label": label, "rounds": rounds // 2 * 2}
+    recorded: list[dict[str, Any]] = []
+    counters: list[dict[str, Any]] = []
+    variant = get(job.variant)
+    for number, order in enumerate((SIDES, SIDES[::-1])):
+        builder = JobBuilder()
+        tokenizers = {
+            side: builder.tokenizer(load(getattr(job, side).library), vocab, variant)
+            for side in order
+        }
+        owners: dict[int, tuple[str, str]] = {}
+        for at, (name, pair, longest) in enumerate(cases):
+            trace = np.ascontiguousarray(longest[:COUNTED_STEPS])
+            rounds = max(2, min(COUNTED_ROUNDS, COUNTED_STEPS // len(trace)))
+            for side in (order + order[::-1]) * (rounds // 2):
+                begin = len(builder.steps)
+                builder.add(
+                    Compile(_MATCHER, tokenizers[side], pair[side].grammar, f"{at} {side}"),
+                    CountedReplay(_MATCHER, trace, label=f"{at} {side}"),
+                    Free(_MATCHER),
+                )
+                owners |= dict.fromkeys(range(begin, len(builder.steps)), (name, side))
+        done = builder.record(Path(job.folder) / str(number))
+        recorded.append(done.to_json())
+    asked: Counter[tuple[str, str]] = Counter()
+    for at, owner in owners.items():
+        asked[owner] += done.asked[at]
+    for name, _, _ in cases:
+        base, head = (asked[name, side] for side in SIDES)
+        if base != head:
+            counters.append({"case": name, "counter": "tokenize_calls", "base": base, "head": head})
+    return recorded, counters
 
 
 def _counters(

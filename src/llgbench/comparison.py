@@ -98,9 +98,11 @@ class Comparison:
         plan: how it was done.
         rows: the table that decides; empty where masks differ everywhere.
         clock: the table by the clock where counts decide; empty otherwise.
+        functions: those whose instructions changed most, by vocab, in one counted process.
         differences: the cases whose masks differ, as compare_worker describes them.
         counters: work counters the engines export, by case and side; empty where they have none.
         processes: results of the workers that timed, in order.
+        counted: how many processes counted instructions; 0 where the clock alone decides.
         lost: what became of workers that gave no result, one line each.
         steps: masks compared step by step.
         wall_s: how long it took.
@@ -114,8 +116,10 @@ class Comparison:
     rows: list[Row] = field(default_factory=list)
     clock: list[Row] = field(default_factory=list)
     counters: list[dict[str, Any]] = field(default_factory=list)
+    functions: list[dict[str, Any]] = field(default_factory=list)
     differences: list[dict[str, Any]] = field(default_factory=list)
     processes: list[dict[str, Any]] = field(default_factory=list)
+    counted: int = 0
     lost: list[str] = field(default_factory=list)
     steps: int = 0
     wall_s: float = 0.0
@@ -161,8 +165,10 @@ class Comparison:
             "rows": [row.to_json() for row in self.rows],
             "clock": [row.to_json() for row in self.clock],
             "counters": self.counters,
+            "functions": self.functions,
             "differences": self.differences,
             "processes": len(self.processes),
+            "counted": self.counted,
             "lost": self.lost,
             "steps": self.steps,
             "wall_s": self.wall_s,
@@ -298,7 +304,8 @@ def headline(found: Comparison) -> str:
         parts.append(
             f"; most: {row.metric} of {row.case} on {row.vocab} {ratio_text(row.estimate)}"
         )
-    parts.append(f" (threshold {found.plan.threshold:.3g}, {len(found.processes)} processes)")
+    n = found.counted or len(found.processes)
+    parts.append(f" (threshold {found.plan.threshold:.3g}, {n} processes)")
     if found.differences:
         parts.append(f"; the masks of {len(found.differences)} other cases differ")
     return "".join(parts)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Protocol
 
-from llgbench import case, checks, registry
+from llgbench import case, checks, isolated, registry
 from llgbench.case import Case
 from llgbench.checks import Probes, Verdict
 from llgbench.configuration import Configuration
-from llgbench.errors import GrammarError, UnavailableError
+from llgbench.errors import GrammarError, ProcessError, UnavailableError, VocabError
 from llgbench.files import one_line
-from llgbench.runner import Workbench, engine_for, judge, prepare, traces_of
+from llgbench.runner import Workbench, engine_for, engine_name, judge, prepare, traces_of
 from llgbench.variant import VARIANTS, get
-from llgbench.vocab import catalogue
+from llgbench.vocab import catalogue, rehearse
 
 
 class Progress(Protocol):
@@ -66,6 +66,11 @@ class Found:
     verdicts: list[tuple[Configuration, Verdict]] = field(default_factory=list)
     unavailable: list[tuple[str, str]] = field(default_factory=list)
     unexpected: list[str] = field(default_factory=list)
+
+    def add(self, other: Found) -> None:
+        """Append what another check found."""
+        for part in fields(self):
+            getattr(self, part.name).extend(getattr(other, part.name))
 
     def probe_rows(self) -> list[dict[str, Any]]:
         """Return a row per vocab and variant."""
@@ -122,48 +127,87 @@ def check(
 ) -> Found:
     """Check what is asked for; empty sequences mean everything there is.
 
+    Vocabularies and engines are loaded in processes of their own: what does not survive is said,
+    and the rest is checked.
+
     Raises:
         UnknownNameError: of a vocab, variant or case.
+        CaseError: a case cannot be read.
+        VocabError: the one vocab that was asked for cannot be used.
     """
     found = Found()
-    chosen_variants = [get(name).name for name in variants or tuple(VARIANTS)]
+    chosen_variants = tuple(get(name).name for name in variants or tuple(VARIANTS))
     chosen_vocabs = tuple(vocabs) or tuple(catalogue())
-    chosen_cases = [case.load(name) for name in cases or tuple(case.names())]
+    chosen_cases = tuple(cases) or tuple(case.names())
+    for name in chosen_cases:
+        case.load(name)
     lexers = _lexers(chosen_variants, found)
     with show(len(chosen_vocabs) + len(chosen_cases), "checking") as progress:
         for name in chosen_vocabs:
             progress.doing(f"probes on {name}")
-            _check_vocab(name, chosen_variants, chosen_cases if masks else [], found)
+            try:
+                rehearse(name)
+            except (UnavailableError, VocabError) as error:
+                if chosen_vocabs == (name,) and isinstance(error, VocabError):
+                    raise  # nothing else was asked for
+                found.unavailable.append((name, str(error)))
+            else:
+                found.add(_apart(check_probes, name, chosen_variants))
+                if masks:
+                    found.add(_each(check_masks, name, chosen_variants, chosen_cases))
             progress.done()
-        for subject in chosen_cases:
-            progress.doing(f"texts of {subject.name}")
-            for lexer in lexers:
-                _check_texts(subject, lexer, found)
-            progress.done()
+        progress.doing("texts")
+        found.add(_each(check_texts, "", lexers, chosen_cases))
+        progress.done(len(chosen_cases))
     return found
 
 
-def _lexers(variants: Sequence[str], found: Found) -> list[str]:
+# A vocab's name, names of variants, names of cases.
+Piece = Callable[[str, tuple[str, ...], tuple[str, ...]], Found]
+
+
+def _each(piece: Piece, vocab: str, variants: tuple[str, ...], cases: tuple[str, ...]) -> Found:
+    """Check cases in one process, or one by one where they do not survive that."""
+    try:
+        return isolated.call(piece, vocab, variants, cases)
+    except ProcessError as error:
+        found = Found()
+        if len(cases) > 1:
+            for name in cases:
+                found.add(_each(piece, vocab, variants, (name,)))
+        else:
+            where = f"{cases[0]} on {vocab}" if vocab else cases[0]
+            found.unexpected.append(f"{where}: {error}")
+        return found
+
+
+def _apart(
+    piece: Callable[[str, tuple[str, ...]], Found], vocab: str, variants: tuple[str, ...]
+) -> Found:
+    try:
+        return isolated.call(piece, vocab, variants)
+    except ProcessError as error:
+        return Found(unexpected=[f"{vocab}: {error}"])
+
+
+def _lexers(variants: Sequence[str], found: Found) -> tuple[str, ...]:
     """Return one variant for each lexer: what a lexer accepts does not depend on the bridge."""
     lexers = []
     if any(not get(name).fallback for name in variants):
         lexers.append("greedy_tokenize")
     if any(get(name).fallback for name in variants):
         try:
-            engine_for(Configuration("", "", "greedy_lexeme_fallback"))
+            engine_name(Configuration("", "", "greedy_lexeme_fallback"))
             lexers.append("greedy_lexeme_fallback")
         except UnavailableError as error:
             found.unavailable.append(("greedy_lexeme_fallback", str(error)))
-    return lexers
+    return tuple(lexers)
 
 
-def _check_vocab(name: str, variants: Sequence[str], cases: Sequence[Case], found: Found) -> None:
-    try:
-        bench = Workbench(name)
-    except UnavailableError as error:
-        found.unavailable.append((name, str(error)))
-        return
-    with bench:
+def check_probes(name: str, variants: tuple[str, ...]) -> Found:
+    """Ask the probes of one vocab, in this process."""
+    found = Found()
+    with Workbench(name) as bench:
         for variant_name in variants:
             variant = get(variant_name)
             try:
@@ -183,8 +227,25 @@ def _check_vocab(name: str, variants: Sequence[str], cases: Sequence[Case], foun
                 found.unexpected.append(
                     f"{variant_name} on {name} takes the text {probes.literal!r} for a token"
                 )
-        for subject in cases:
+    return found
+
+
+def check_masks(name: str, variants: tuple[str, ...], cases: tuple[str, ...]) -> Found:
+    """Judge the masks of cases on one vocab, in this process."""
+    found = Found()
+    with Workbench(name) as bench:
+        for subject in map(case.load, cases):
             _check_masks(subject, bench, variants, found)
+    return found
+
+
+def check_texts(_: str, lexers: tuple[str, ...], cases: tuple[str, ...]) -> Found:
+    """Check what the lexers accept of cases' texts, in this process."""
+    found = Found()
+    for subject in map(case.load, cases):
+        for lexer in lexers:
+            _check_texts(subject, lexer, found)
+    return found
 
 
 def _check_masks(subject: Case, bench: Workbench, variants: Sequence[str], found: Found) -> None:

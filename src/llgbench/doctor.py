@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from llgbench import provenance, registry, replay, vocab
+from llgbench import callgrind, provenance, registry, replay, vocab
+from llgbench.engines.facts import facts
 from llgbench.errors import LlgbenchError
 
 Status = Literal["ok", "skip", "warn"]
@@ -52,9 +53,9 @@ def _engines() -> Iterator[Finding]:
             yield Finding(what, "skip", f"{entry.spec}, not here", f"run: {entry.remedy}")
             continue
         try:
-            engine = registry.get(entry.name)
-            ability = engine.fallback_option or "no fallback"
-            yield Finding(what, "ok", f"{engine.release}, {ability}, sha256 {engine.sha256[:12]}")
+            about = facts(registry.locate(entry.name))
+            ability = about.fallback_option or "no fallback"
+            yield Finding(what, "ok", f"{about.release}, {ability}, sha256 {about.sha256[:12]}")
         except LlgbenchError as error:
             yield Finding(what, "skip", str(error), f"run: {entry.remedy}")
 
@@ -91,7 +92,11 @@ def _llama() -> Iterator[Finding]:
 def _tools() -> Iterator[Finding]:
     yield _tool("cargo", "engines are not built: greedy_lexeme_fallback is not available")
     yield _tool("git", "engines of a checkout (git:PATH@REV) are not built")
-    yield _tool("valgrind", "no instruction counts")
+    why = callgrind.missing()
+    if why is None:
+        yield Finding("valgrind", "ok", "instructions can be counted")
+    else:
+        yield Finding("valgrind", "skip", why, "no instruction counts")
 
 
 def _tool(name: str, without: str) -> Finding:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from llgbench import bridge, case
 from llgbench._native import ffi
+from llgbench.case import Case
 from llgbench.engine import Engine, Matcher, TokenArray
 from llgbench.errors import CompareError, UnavailableError
 from llgbench.pending import Pending, Reading
@@ -51,13 +52,24 @@ def checkpoint(
     Raises:
         UnavailableError: the engine has no fallback, or no such parameter.
     """
-    subject = case.load(f"checkpoint@{n}")
-    (text,) = (t for t in subject.texts if t.name == "short-match")
+    subject, trace = checkpoint_trace(n, engine, bench)
     variant = get("greedy_lexeme_fallback")
     tokenizer = bench.tokenizer(engine, variant)
     with threshold(engine, STRATEGIES[strategy]):
         matcher = tokenizer.matcher(subject.lark(bridge.options(engine, variant)))
-    return matcher, with_end(bench.vocab.trace(text.data), tokenizer)
+    return matcher, trace
+
+
+def checkpoint_trace(n: int, engine: Engine, bench: Workbench) -> tuple[Case, TokenArray]:
+    """Return ``checkpoint@n`` and the trace of :func:`checkpoint`.
+
+    Raises:
+        UnavailableError: the engine has no fallback.
+    """
+    subject = case.load(f"checkpoint@{n}")
+    (text,) = (t for t in subject.texts if t.name == "short-match")
+    tokenizer = bench.tokenizer(engine, get("greedy_lexeme_fallback"))
+    return subject, with_end(bench.vocab.trace(text.data), tokenizer)
 
 
 def matchers_of(

@@ -130,8 +130,8 @@ def convert(
     """Turn builtins into a type; see :func:`from_json`."""
     try:
         return msgspec.convert(content, kind)
-    # A key with half of a surrogate pair, which JSON can spell and UTF-8 cannot.
-    except (msgspec.ValidationError, UnicodeEncodeError, RecursionError, OverflowError) as why:
+    except (msgspec.ValidationError, RecursionError, OverflowError, UnicodeError) as why:
+        # JSON may hold half a surrogate pair, which is no text.
         raise error(f"{where}: {_reason(why)}") from None
 
 

@@ -14,11 +14,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, get_type_hints
+from typing import ParamSpec, TypeVar, get_type_hints
 
 import msgspec
 
-from llgbench import errors, processes
+from llgbench import crossing, errors, processes
 from llgbench.errors import LlgbenchError, ProcessError
 
 P = ParamSpec("P")
@@ -54,17 +54,17 @@ def call_within(seconds: float, function: Callable[P, R], *arguments: P.args, **
         ProcessError: the process does not survive; the message has its last words.
     """
     name = f"{function.__module__}:{function.__qualname__}"
-    command = [sys.executable, "-m", "llgbench.isolated", str(os.getpid()), name]
+    command = [*processes.python("llgbench.isolated"), str(os.getpid()), name]
     with processes.temporary_folder() as folder:
         ask, answer = folder / "arguments", folder / "answer"
-        ask.write_bytes(_encode(list(arguments)))
+        ask.write_bytes(crossing.encode(list(arguments)))
         done = processes.run([*command, ask, answer], stdout=subprocess.DEVNULL, seconds=seconds)
         if not answer.is_file():
             raise ProcessError(done.words)
         found = msgspec.msgpack.decode(answer.read_bytes(), type=_Raised | _Returned)
     if isinstance(found, _Returned):
         kind = get_type_hints(function)["return"]
-        result: R = msgspec.msgpack.decode(found.value, type=kind, dec_hook=_hook)
+        result: R = crossing.decode(found.value, kind)
         return result
     raise _error(found)
 
@@ -82,34 +82,15 @@ def _serve(name: str, ask: Path, answer: Path) -> None:
     function = getattr(importlib.import_module(module), qualified)
     hints = get_type_hints(function)
     kinds = [kind for parameter, kind in hints.items() if parameter != "return"]
-    raw = msgspec.msgpack.decode(ask.read_bytes(), type=list[msgspec.Raw])
-    arguments = [
-        msgspec.msgpack.decode(one, type=kind, dec_hook=_hook)
-        for one, kind in zip(raw, kinds, strict=True)
-    ]
+    raw = crossing.decode(ask.read_bytes(), list[msgspec.Raw])
+    arguments = [crossing.decode(one, kind) for one, kind in zip(raw, kinds, strict=True)]
     try:
-        found = _Returned(msgspec.Raw(_encode(function(*arguments))))
+        found = _Returned(msgspec.Raw(crossing.encode(function(*arguments))))
     except LlgbenchError as error:
         found = _Raised(type(error).__name__, str(error))  # type: ignore[assignment]
     part = answer.with_suffix(".part")
-    part.write_bytes(_encode(found))
+    part.write_bytes(crossing.encode(found))
     part.replace(answer)
-
-
-def _encode(value: Any) -> bytes:
-    return msgspec.msgpack.encode(value, enc_hook=_to_builtin)
-
-
-def _to_builtin(value: Any) -> Any:
-    if isinstance(value, Path):
-        return str(value)
-    raise NotImplementedError(f"{type(value).__name__} does not cross to another process")
-
-
-def _hook(kind: type, value: Any) -> Any:
-    if issubclass(kind, Path):
-        return Path(value)
-    raise NotImplementedError(f"{kind.__name__} does not cross from another process")
 
 
 def enter(parent: int) -> None:

@@ -6,29 +6,57 @@ option on has a copy of the library, because the seeds of one library are drawn 
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
-from llgbench import callgrind, counters
-from llgbench.engine import Engine
-from llgbench.fallback_states import CHECKPOINT_VOCAB, LENGTHS, Strategy, checkpoint, points
+from llgbench import bridge, callgrind, case, counters, processes, runner
+from llgbench.compare_worker import COUNTED_STEPS
+from llgbench.engine import Engine, TokenArray, load
+from llgbench.errors import CompareError
+from llgbench.fallback_states import (
+    CHECKPOINT_VOCAB,
+    LENGTHS,
+    STRATEGIES,
+    THRESHOLD,
+    Strategy,
+    checkpoint,
+    checkpoint_trace,
+    points,
+)
+from llgbench.measure.counter import (
+    CONSUME,
+    MASK,
+    PER_REPLAY,
+    PER_STEP,
+    Compile,
+    Free,
+    JobBuilder,
+    Mask,
+    Recorded,
+    Replay,
+    Reset,
+    SetThreshold,
+)
 from llgbench.overhead import JSON_CASES, engines
-from llgbench.overhead_worker import KINDS, PARTS, Job, label
 from llgbench.pending import STATES
-from llgbench.replay import replay
+from llgbench.replay import replay, with_end
 from llgbench.runner import Workbench
 from llgbench.sides import copy_of
+from llgbench.variant import REFERENCE_FALLBACK, get
+
+KINDS = ("cold", "warm")
+PARTS = {"mask": MASK, "consume": CONSUME}
 
 # Processes, each with seeds of its own, which move a ratio by some hundredths of a percent.
 SEEDS = 2
 
-WORKER = "llgbench.overhead_worker"
+# A pending mask is counted so often; the first one reads the state's bytes for the first time.
+MASKS = 3
 
 # Of the engine's own counters, those that a step's work by n shows in.
 WORK = (
@@ -130,14 +158,52 @@ def on_json(
     """
     callgrind.require()
     stock, fallback = engines()
-    with tempfile.TemporaryDirectory(prefix="llgbench-") as folder:
-        copy = copy_of(fallback.path, Path(folder))
-        sides = {"stock": str(stock.path), "off": str(fallback.path), "on": str(copy)}
-        job = Job("json", sides, fallback.fallback_option or "", vocab, tuple(cases))
-        # Counts do not mind company; two processes are what a small machine has memory for.
-        with ThreadPoolExecutor(2) as pool:
-            sums = list(pool.map(lambda seed: _count(job, seed), range(seeds)))
+    with processes.temporary_folder() as folder:
+        copy = load(copy_of(fallback.path, folder))
+        sides = {"stock": stock, "off": fallback, "on": copy}
+        recorded = json_job(sides, fallback.fallback_option or "", vocab, cases, folder)
+        # Counts do not mind company.
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            sums = list(pool.map(lambda seed: sums_of(recorded, seed), range(seeds)))
     return [_overhead(name, vocab, kind, sums) for name in cases for kind in KINDS]
+
+
+def json_job(
+    sides: Mapping[str, Engine], option: str, vocab: str, cases: Sequence[str], folder: Path
+) -> Recorded:
+    """Return the job that counts the longest text of cases, cold and warm, a sum a replay and part.
+
+    The parts are counted in replays of their own, each on a fresh matcher: a count of every call
+    costs milliseconds, and sums are all that is asked for.
+
+    Args:
+        sides: engines; the one called ``on`` gets the option.
+        option: of the grammar.
+        vocab: its name.
+        cases: their names.
+        folder: where the job's files go.
+
+    Raises:
+        CompareError: a grammar does not compile.
+    """
+    builder, plain = JobBuilder(), get("greedy_tokenize")
+    with Workbench(vocab) as bench:
+        traces = {
+            name: max(runner.traces_of(case.load(name), bench.vocab), key=len) for name in cases
+        }
+        for side, engine in sides.items():
+            tokenizer = builder.tokenizer(engine, bench.vocab, plain)
+            ends = bench.tokenizer(engine, plain)
+            for name, trace in traces.items():
+                grammar = case.load(name).lark({option: True} if side == "on" else {})
+                tokens = with_end(trace, ends)[:COUNTED_STEPS]
+                for part, flag in PARTS.items():
+                    cold, warm = (
+                        Replay(0, tokens, flag, PER_REPLAY, label(name, side, kind, part))
+                        for kind in KINDS
+                    )
+                    builder.add(Compile(0, tokenizer, grammar), cold, Reset(0), warm, Free(0))
+        return builder.record(folder)
 
 
 def pending(vocab: str) -> list[PendingCount]:
@@ -149,12 +215,13 @@ def pending(vocab: str) -> list[PendingCount]:
     """
     callgrind.require()
     _, engine = engines()
-    sums = _count(_job("pending", engine, vocab, [state.name for state in STATES]), 0)
+    with processes.temporary_folder() as folder:
+        sums = sums_of(_pending_job(engine, vocab, folder), 0)
     return [
         PendingCount(
             state.name, vocab,
             *(
-                min(sums[label(state.name, "on", reading, "mask")])
+                min(sums[label(state.name, reading, "mask")])
                 for reading in ("both", "longer", "other")
             ),
         )
@@ -178,11 +245,11 @@ def curve(
     callgrind.require()
     _, engine = engines()
     wanted = points(lengths)
-    names = [f"{n} {strategy}" for n, strategy in wanted]
-    sums = _count(_job("curve", engine, vocab, names), 0)
     with Workbench(vocab) as bench:
-        for (n, strategy), name in zip(wanted, names, strict=True):
-            steps = np.array(sums[label(name, "on", "step")])
+        with processes.temporary_folder() as folder:
+            sums = sums_of(_curve_job(wanted, engine, bench, folder), 0)
+        for n, strategy in wanted:
+            steps = np.array(sums[label(f"{n}", strategy, "step")])
             yield CountedPoint(
                 n, strategy, len(steps), int(steps.max()), int(steps.argmax()),
                 float(np.median(steps)), work(n, strategy, engine, bench),
@@ -199,19 +266,64 @@ def work(n: int, strategy: Strategy, engine: Engine, bench: Workbench) -> dict[s
     return {name: int(found[name].max()) for name in WORK if name in found}
 
 
-def _job(
-    what: Literal["pending", "curve"], engine: Engine, vocab: str, names: Sequence[str]
-) -> Job:
-    """Return a job for the one side ``on``."""
-    sides = {"on": str(engine.path)}
-    return Job(what, sides, engine.fallback_option or "", vocab, tuple(names))
+def _pending_job(engine: Engine, vocab: str, folder: Path) -> Recorded:
+    """Return the job that counts the masks of every state by its readings, in turn.
+
+    Nothing is forced, so that every mask is a walk; each state is reached uncounted.
+    """
+    builder = JobBuilder()
+    reached: dict[int, tuple[str, TokenArray]] = {}
+    with Workbench(vocab) as bench:
+        tokenizer = builder.tokenizer(engine, bench.vocab, REFERENCE_FALLBACK)
+        options = bridge.options(engine, REFERENCE_FALLBACK)
+        for state in STATES:
+            tokens = bench.vocab.trace(state.text)
+            for at, (reading, grammar) in enumerate(state.grammars.items()):
+                builder.add(Compile(at, tokenizer, case.with_options(grammar, options)))
+                reached[len(builder.steps)] = f"{state.name}, {reading}", tokens
+                builder.add(Replay(at, tokens))
+            for _ in range(MASKS):
+                for at, reading in enumerate(state.grammars):
+                    builder.add(Mask(at, label(state.name, reading)))
+            builder.add(*(Free(at) for at in range(len(state.grammars))))
+        recorded = builder.record(folder)
+    for step, (name, tokens) in reached.items():
+        if recorded.taken[step] != len(tokens):
+            raise CompareError(f"{name}: the grammar refuses its text")
+    return recorded
 
 
-def _count(job: Job, seed: int) -> _Sums:
-    """Run a worker under callgrind; return its counts by name, in order."""
-    _, dumps = callgrind.run(WORKER, job.to_json(), seed)
+def _curve_job(
+    wanted: Sequence[tuple[int, Strategy]], engine: Engine, bench: Workbench, folder: Path
+) -> Recorded:
+    """Return the job that counts each step of checkpoints, after a replay that builds the lexer."""
+    builder, variant = JobBuilder(), get("greedy_lexeme_fallback")
+    tokenizer = builder.tokenizer(engine, bench.vocab, variant)
+    options = bridge.options(engine, variant)
+    number = builder.engine(engine)
+    for n, strategy in wanted:
+        subject, tokens = checkpoint_trace(n, engine, bench)
+        builder.add(
+            SetThreshold(number, STRATEGIES[strategy]),
+            Compile(0, tokenizer, subject.lark(options)),
+            SetThreshold(number, THRESHOLD),
+            Replay(0, tokens),
+            Reset(0),
+            Replay(0, tokens, after=PER_STEP, label=label(f"{n}", strategy)),
+            Free(0),
+        )
+    return builder.record(folder)
+
+
+def label(name: str, *words: str) -> str:
+    """Return the words that name a count."""
+    return " ".join((name.replace(" ", ""), *words))
+
+
+def sums_of(recorded: Recorded, seed: int) -> dict[str, list[int]]:
+    """Count in a process; return its counts by name, in order."""
     found: _Sums = {}
-    for dump in dumps:
+    for dump in callgrind.run(recorded, seed):
         found.setdefault(dump.name, []).append(dump.instructions)
     return found
 

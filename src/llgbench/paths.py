@@ -8,6 +8,7 @@ measured on the same inputs.
 from __future__ import annotations
 
 import os
+import pwd
 from pathlib import Path
 
 from llgbench.errors import InputError
@@ -42,12 +43,23 @@ def root() -> Path:
 
 
 def cache() -> Path:
-    """Return the folder for what is built or fetched once per user (not created here)."""
+    """Return the folder for what is built or fetched once per user (not created here).
+
+    Raises:
+        InputError: no variable names one, and the user has no home.
+    """
     named = os.environ.get(CACHE_VARIABLE)
     if named:
         return Path(os.path.realpath(named))
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "llgbench"
+    base = os.environ.get("XDG_CACHE_HOME")
+    if base:
+        return Path(base) / "llgbench"
+    try:
+        return Path(os.environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir, ".cache/llgbench")
+    except KeyError:
+        raise InputError(
+            f"this user has no home for what is built once; set {CACHE_VARIABLE} to a folder"
+        ) from None
 
 
 def _is_root(path: Path) -> bool:

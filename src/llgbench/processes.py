@@ -210,6 +210,15 @@ def run(
         return Ended(status, b"" if out is None else out.close(), child.stderr, limit)
 
 
+def python(module: str) -> list[str]:
+    """Return the command that runs a module of this package in this interpreter.
+
+    Without -P the working directory would come first on the module path, and a user's ``json.py``
+    or ``copy.so`` would be taken for the standard library's.
+    """
+    return [sys.executable, "-P", "-m", module]
+
+
 def last_words(text: str) -> str:
     """Return the line of a program's standard error that says why it ended.
 

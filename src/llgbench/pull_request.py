@@ -95,6 +95,8 @@ def section(found: Comparison, command: str, picture: str | None = None) -> str:
             f"Masks: equal at every one of {found.steps:,} steps (hash of each mask).",
             "",
         ]
+    if found.counted:
+        parts += [*_count_table(found), ""]
     if found.processes:
         parts += [*_field_table(found), ""]
     worst = worst_steps(found)
@@ -119,6 +121,22 @@ def section(found: Comparison, command: str, picture: str | None = None) -> str:
         parts += [f"![ratios with their intervals]({picture})", ""]
     parts += [_machine_line(found), "", "```sh", command, "```", ""]
     return "\n".join(parts) + _full_table(found, MAX_CHARACTERS - len("\n".join(parts)))
+
+
+def _count_table(found: Comparison) -> list[str]:
+    """Return the instructions that decide: all cases together, or those of the one case."""
+    whole = [r for r in found.rows if r.case == ALL] or found.rows
+    rows = [
+        (
+            row.metric,
+            *("" if n is None else f"{n:,.0f}" for n in (row.base, row.head)),
+            _change(row.estimate.ratio),
+            _interval(row.estimate),
+            row.verdict,
+        )
+        for row in whole
+    ]
+    return _markdown(("instructions", "old", "new", "change", "95% interval", "verdict"), rows)
 
 
 def _field_table(found: Comparison) -> list[str]:
@@ -209,9 +227,14 @@ def _explained(step: Step, found: Comparison) -> Step:
 def _counters(found: Comparison) -> list[str]:
     if not found.rows or found.rows[0].unit != "instructions":
         return ["Instructions: not counted (`--count`)."]
-    whole = [r for r in found.rows if r.case == ALL] or found.rows
-    shown = ", ".join(f"{r.metric} {_change(r.estimate.ratio)} ({r.verdict})" for r in whole)
-    lines = [f"Instructions (callgrind): {shown}."]
+    lines = [f"Instructions are callgrind's, of {found.counted} processes; they decide."]
+    if found.functions:
+        rows = [
+            (f"`{in_code(f['function'])}`", f"{f['base']:,}", f"{f['head']:,}")
+            for f in found.functions
+        ]
+        lines += ["", "Functions whose instructions changed most (one process):", ""]
+        lines += _markdown(("function", "old", "new"), rows)
     moved = [c for c in found.counters if c["base"] != c["head"]]
     if found.counters:
         said = ", ".join(
@@ -256,9 +279,14 @@ def _machine_line(found: Comparison) -> str:
     machine = provenance.machine()
     return (
         f"{machine['cpu']}, {machine['cores']} cores, governor {machine['governor'] or 'unknown'}, "
-        f"{machine['system']}; {len(found.processes)} processes in {found.wall_s:.0f} s, both "
+        f"{machine['system']}; {_processes(found)} in {found.wall_s:.0f} s, both "
         f"engines in each, replays in alternating order; threshold {found.plan.threshold:.1%}."
     )
+
+
+def _processes(found: Comparison) -> str:
+    timed = f"{len(found.processes)} processes"
+    return f"{found.counted} processes counted, {timed} timed" if found.counted else timed
 
 
 def picture(found: Comparison, path: Path) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from llgbench import engine, engine_build, files, git_build, output, paths
 from llgbench.engine import Engine
 from llgbench.engines import cargo, store, wheels
+from llgbench.engines.facts import facts
 from llgbench.errors import (
     EngineError,
     FileError,
@@ -167,7 +168,7 @@ def add(name: str, spec: str, report: Callable[[str], None]) -> EngineEntry:
     if name in (WHEEL, *BUILT):
         raise InputError(f"{name} is a built-in engine; choose another name")
     path = _bring(spec, report) if _in_cache(spec) else Path(os.path.realpath(spec))
-    engine.load(path)
+    facts(path)
     with store.writing(_folder()):
         files.write(_folder() / f"{name}.json", json.dumps({"spec": spec, "path": str(path)}))
     return EngineEntry(name, spec, path)

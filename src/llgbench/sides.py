@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from llgbench import files, git_build, registry
-from llgbench.engine import Engine, load
+from llgbench.engines.facts import facts
 from llgbench.errors import EngineError, InputError, UnavailableError
 
 SIDES = ("base", "head")
@@ -86,18 +86,19 @@ def resolve(spec: str, report: Callable[[str], None]) -> Side:
     if name.startswith(git_build.PREFIX):
         revision = git_build.parse(name)
         commit = revision.commit
-        engine = load(git_build.build(revision, report))
+        library = git_build.build(revision, report)
     else:
-        engine = registry.get(name, report)
+        library = registry.locate(name, report)
+    about = facts(library)
     option = None
     if value == "on":
-        option = engine.fallback_option
+        option = about.fallback_option
         if option is None:
             raise UnavailableError(
                 f"{name} has no greedy lexeme fallback to switch on (it rejects `listed` under "
                 "every option)"
             )
-    return _side(spec, engine, option, commit)
+    return Side(spec, library.resolve(), option, about.release, about.sha256, commit)
 
 
 def caution(base: Side, head: Side) -> str | None:
@@ -150,7 +151,3 @@ def copy_of(library: Path, folder: Path) -> Path:
     copy = folder / f"copy-{library.name}"
     shutil.copyfile(library, copy)
     return copy
-
-
-def _side(spec: str, engine: Engine, option: str | None, commit: str | None) -> Side:
-    return Side(spec, engine.path, option, engine.release, engine.sha256, commit)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from llgbench import stats
+from llgbench.asv import metrics as asv_metrics
 from llgbench.configuration import QUICK_VOCABS, Configuration, grid, is_json
 from llgbench.pending import STATES
 from llgbench.records import SOUND, Arrays, Entry, by_round
@@ -185,15 +186,20 @@ def _put(metrics: dict[str, Value], name: str, samples: list[float]) -> None:
 def give(
     owner: type, metrics: Sequence[str], named: Callable[[str], str] = lambda name: name
 ) -> None:
-    """Give a class of looked-up benchmarks a ``track_`` method for each metric.
+    """Give a class of looked-up benchmarks a ``track_`` method for each metric, with its unit.
 
     Args:
         owner: the class.
-        metrics: by name.
+        metrics: by name, each declared in :mod:`llgbench.asv.metrics`.
         named: under which name a parameter's values are looked up.
     """
     for metric in metrics:
-        setattr(owner, f"track_{metric}", _tracker(metric, named))
+        tracker = _tracker(metric, named)
+        declared = asv_metrics.declared(owner.__name__, metric)
+        if declared is None:
+            raise ValueError(f"{owner.__name__}.{metric} is declared nowhere; see asv/metrics.py")
+        tracker.unit = declared.unit  # type: ignore[attr-defined]
+        setattr(owner, tracker.__name__, tracker)
 
 
 def _tracker(metric: str, named: Callable[[str], str]) -> Callable[..., Value]:
@@ -348,30 +354,23 @@ def counted(name: str) -> str:
 
 
 def _counted(vocab: str) -> Values:
-    from concurrent.futures import ThreadPoolExecutor
-
     from llgbench import overhead_counting
-    from llgbench.errors import CompareError, UnavailableError
+    from llgbench.errors import LlgbenchError
 
     lengths = sorted({int(name.partition(" ")[0]) for name in COUNTED_CURVE})
     try:
-        # Counts do not mind company, and nothing is timed any more.
-        with ThreadPoolExecutor(2) as pool:
-            masks = pool.submit(overhead_counting.pending, vocab)
-            points = pool.submit(lambda: list(overhead_counting.curve(lengths)))
-            cases = overhead_counting.on_json(vocab, seeds=1, cases=COUNTED_CASES)
         found: Values = {
             ratios.case: {name: getattr(ratios, name) for name in COUNTED_RATIOS}
-            for ratios in cases
+            for ratios in overhead_counting.on_json(vocab, seeds=1, cases=COUNTED_CASES)
             if ratios.kind == "warm"
         }
-        for state in masks.result():
+        for state in overhead_counting.pending(vocab):
             found[state.state] = {"instructions": state.over_dearer}
-        for point in points.result():
+        for point in overhead_counting.curve(lengths):
             found[f"{point.n} | {point.strategy}"] = {
                 "dearest": float(point.dearest),
                 "median": point.median,
             }
-    except (UnavailableError, CompareError) as error:
+    except LlgbenchError as error:
         return dict.fromkeys((*COUNTED_CASES, *PENDING, *COUNTED_CURVE), str(error))
     return found

@@ -29,7 +29,7 @@ import numpy.typing as npt
 from llgbench import files, package_index, paths, processes
 from llgbench._native import ffi, lib
 from llgbench.engine import INVALID_TOKEN, TokenArray, _Handle
-from llgbench.errors import UnavailableError, UnknownNameError, VocabError
+from llgbench.errors import ProcessError, UnavailableError, UnknownNameError, VocabError
 
 if TYPE_CHECKING:
     from llgbench.variant import Bytes
@@ -37,7 +37,10 @@ if TYPE_CHECKING:
 Kind = Literal["none", "spm", "bpe", "wpm", "ugm", "rwkv", "plamo2"]
 # enum llama_vocab_type (include/llama.h)
 _KINDS: tuple[Kind, ...] = ("none", "spm", "bpe", "wpm", "ugm", "rwkv", "plamo2")
-_SOURCES = {"detokenize": lib.LB_DETOKENIZE, "token_to_piece": lib.LB_TOKEN_TO_PIECE}
+_SOURCES: dict[Bytes, int] = {
+    "detokenize": lib.LB_DETOKENIZE,
+    "token_to_piece": lib.LB_TOKEN_TO_PIECE,
+}
 
 
 @dataclass(frozen=True)
@@ -420,10 +423,49 @@ def is_path(name: str) -> bool:
     return os.sep in name or name.lower().endswith(".gguf") or os.path.isfile(name)
 
 
+def _not_fetched(name: str) -> UnavailableError:
+    return UnavailableError(f"vocab {name} is not fetched; run: llgbench vocab fetch")
+
+
 def vocab_path(name: str, root: Path | None = None) -> Path:
     """Return the file of a vocabulary of the catalogue, or the path that ``name`` is."""
     entry = catalogue(root).get(name)
     return Path(name) if entry is None else entry.path
+
+
+def rehearse(name: str, root: Path | None = None) -> None:
+    """Open a vocabulary in a process of its own, and ask it for all that is ever asked of it.
+
+    llama.cpp asserts or throws on some GGUF files. The files of the catalogue are known by their
+    sha256 and are not tried.
+
+    Raises:
+        UnknownNameError, UnavailableError: as :func:`open_vocab`.
+        VocabError: it cannot be used, or llama.cpp does not survive it.
+    """
+    from llgbench import isolated
+    from llgbench.inputs import gguf_faults
+
+    entry = catalogue(root).get(name)
+    if entry is not None:
+        if not entry.here:
+            raise _not_fetched(name)
+        return
+    try:
+        isolated.call(exercise, name)
+    except ProcessError as error:
+        path = vocab_path(name, root)
+        known = gguf_faults.diagnose(path) or str(error)
+        raise VocabError(f"{path}: llama.cpp: {known}") from None
+
+
+def exercise(name: str) -> None:
+    """Open a vocabulary, build both token tables, and tokenize every byte; in this process."""
+    with open_vocab(name) as opened:
+        for source in _SOURCES:
+            opened.build_table(source).close()
+        for byte in range(1, 256):
+            opened.tokenize(bytes([byte]), parse_special=True)
 
 
 PROBES = (b"The", b"a b", b"1\n2")
@@ -446,7 +488,7 @@ def open_vocab(name: str, root: Path | None = None) -> Vocab:
             return Vocab(path.stem, path, file_sha256(path))
         raise UnknownNameError("vocab", name, entries)
     if not entry.here:
-        raise UnavailableError(f"vocab {name} is not fetched; run: llgbench vocab fetch")
+        raise _not_fetched(name)
     found = file_sha256(entry.path)
     if found != entry.sha256:
         raise VocabError(

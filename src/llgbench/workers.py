@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from typing import Any
 
 from llgbench import processes
@@ -31,7 +30,7 @@ def spawn(job: Job) -> dict[str, Any]:
         ask, answer = folder / "job.json", folder / "result.json"
         job.write(ask)
         done = processes.run(
-            [sys.executable, "-m", "llgbench.compare_worker", ask, answer, str(os.getpid())],
+            [*processes.python("llgbench.compare_worker"), ask, answer, str(os.getpid())],
             stdout=subprocess.DEVNULL, seconds=job.seconds + _SETUP_S,
         )  # fmt: skip
         if done.status < 0 or done.limit is not None:

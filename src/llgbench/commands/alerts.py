@@ -3,67 +3,123 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from llgbench import output
+from llgbench.commands.options import FiniteFloat
 from llgbench.errors import InputError
 from llgbench.output import json_option
 
+if TYPE_CHECKING:
+    from llgbench.asv.alert import Alert
+
 
 @click.command("alerts")
-@click.option("--results", type=click.Path(path_type=Path), help="ASV results.  [default: results]")
-@click.option("--decisions", type=click.Path(path_type=Path), help="Default: alerts.json there.")
 @click.option(
-    "--threshold", type=click.FloatRange(0), default=0.05, show_default=True, help="Least step."
+    "--results",
+    type=click.Path(path_type=Path),
+    help="Folder of ASV results and records.  [default: results]",
 )
-@click.option("--match", default="", help="Only alerts whose line has this text.")
-@click.option("--accept", "reason", metavar="REASON", help="Accept what is listed, and why.")
+@click.option(
+    "--repo",
+    type=click.Path(path_type=Path),
+    help="Repository whose history orders the commits.  [default: that of asv.conf.json]",
+)
+@click.option("--branch", "branches", multiple=True, help="Branch to follow there; repeat.")
+@click.option(
+    "--decisions",
+    type=click.Path(path_type=Path),
+    help="File of accepted alerts.  [default: alerts.json in the folder of results]",
+)
+@click.option(
+    "--threshold",
+    type=FiniteFloat(min=0),
+    default=0.05,
+    show_default=True,
+    help="Least relative change of a time or a ratio.",
+)
+@click.option("--match", default="", help="Only alerts whose line contains this text.")
+@click.option("--accept", "reason", metavar="REASON", help="Accept the new alerts, and say why.")
 @json_option
 def alerts_command(
     results: Path | None,
+    repo: Path | None,
+    branches: tuple[str, ...],
     decisions: Path | None,
     threshold: float,
     match: str,
     reason: str | None,
     as_json: bool,
 ) -> None:
-    """List what has become slower over commits; exit 1 if any is new.
+    """List what has become worse over commits; exit 1 if anything new is.
 
-    Steps are found in ASV's results, and between the two newest records of a machine. A decision
-    is kept with its reason in a file to commit.
+    Every series of ASV's results is compared with its own best earlier level, and the newest record
+    of a machine with the one before it. A decision is kept with its reason in a file to commit.
 
     \b
     Examples:
       llgbench alerts
       llgbench alerts --match compile --accept "compiles twice, masks are 3x faster: #123"
       llgbench alerts --results ../llguidance-asv/results
-    """
+      llgbench alerts --results results/reference
+    """  # fmt: skip
     from llgbench import alerts, paths
+    from llgbench.asv import decisions as kept
+    from llgbench.asv import history
 
     folder = results or paths.root() / "results"
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder of results; run: asv run")
+    if branches and repo is None:
+        raise InputError("--branch needs --repo, the repository that has the branch")
+    repository = None if repo is None else history.named(repo, branches)
     file = decisions or folder / alerts.ACCEPTED
-    found = alerts.from_asv(folder, threshold) + alerts.from_records(folder / "records", threshold)
-    found = [alert for alert in found if match in str(alert)]
+
+    def find() -> alerts.Found:
+        found = alerts.find(folder, threshold, decided=kept.read(file), repository=repository)
+        return replace(found, alerts=tuple(a for a in found.alerts if match in str(a)))
+
+    found = find()
     if reason is not None:
-        n = alerts.accept(file, found, reason)
-        output.say(f"accepted {n} alerts in {file}; commit it")
-    new, known = alerts.split(found, alerts.accepted(file))
+        n = kept.accept(file, found.alerts, reason)
+        output.say(f"accepted {n} alerts in {file}; commit it" if n else "no new alert to accept")
+        found = find()
+    new, accepted = found.in_state("new"), found.in_state("accepted")
+    closed, better = found.in_state("closed"), found.in_state("better")
     if as_json:
         output.print_json(
-            {"new": [a.to_json() for a in new], "accepted": [a.to_json() for a in known]}
+            {
+                "new": [alert.to_json() for alert in new],
+                "accepted": [alert.to_json() for alert in accepted],
+                "closed": [alert.to_json() for alert in closed],
+                "better": [alert.to_json() for alert in better],
+                "notes": found.notes,
+            }
         )
     else:
-        for alert in new:
-            click.echo(f"NEW {alert}")
-        why = alerts.accepted(file)
-        for alert in known:
-            click.echo(f"accepted {alert}: {why[alert.key]['reason']}")
-        click.echo(f"{len(new)} new alerts, {len(known)} accepted")
+        listed = [*new, *accepted, *closed, *better]
+        if listed:
+            output.print_table([_row(alert) for alert in listed])
+        for note in found.notes:
+            output.say(f"note: {note}")
+        counted = f"{len(new)} new alert{'' if len(new) == 1 else 's'}, {len(accepted)} accepted"
+        click.echo(f"{counted}, {len(closed)} closed, {len(better)} facts better")
     sys.exit(output.EXIT_DIFFERENCE if new else 0)
+
+
+def _row(alert: Alert) -> dict[str, str]:
+    return {
+        "state": "NEW" if alert.state == "new" else alert.state,
+        "series": alert.name,
+        "on": alert.place,
+        "change": alert.change,
+        "commits": alert.commit_range,
+        "standing": alert.standing,
+    }
 
 
 @click.command("asv")

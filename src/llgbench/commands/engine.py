@@ -23,6 +23,7 @@ def engine_group() -> None:
 def engine_list(as_json: bool) -> None:
     """List the engines, what release each is, and whether it has the fallback (by behaviour)."""
     from llgbench import registry
+    from llgbench.engines.facts import facts
 
     rows = []
     for entry in registry.entries().values():
@@ -36,9 +37,9 @@ def engine_list(as_json: bool) -> None:
             row["state"] = f"not here; run: {entry.remedy}"
         else:
             try:
-                engine = registry.get(entry.name)
-                row["release"], row["sha256"] = engine.release, engine.sha256[:12]
-                row["fallback"] = engine.fallback_option or "no"
+                about = facts(registry.locate(entry.name))
+                row["release"], row["sha256"] = about.release, about.sha256[:12]
+                row["fallback"] = about.fallback_option or "no"
             except LlgbenchError as error:
                 row["state"] = str(error)
         rows.append(row)
@@ -50,8 +51,11 @@ def engine_list(as_json: bool) -> None:
 def engine_path(name: str) -> None:
     """Print the library of an engine: a name, pypi:VERSION, git:PATH@REV, or a path."""
     from llgbench import registry
+    from llgbench.engines.facts import facts
 
-    _echo_path(registry.get(name, output.say).path)
+    path = registry.locate(name, output.say).resolve()
+    facts(path)  # what cannot serve is not an engine
+    _echo_path(path)
 
 
 @engine_group.command("add")

@@ -57,6 +57,7 @@ def vocab_table(names: tuple[str, ...], as_json: bool) -> None:
 
     rows = []
     for name in names or tuple(vocab.catalogue()):
+        vocab.rehearse(name)
         with vocab.open_vocab(name) as opened:
             rows.append(asdict(checks.token_bytes(opened)))
     output.print_table(rows, as_json=as_json)

@@ -251,30 +251,58 @@ void lb_judge(const lb_engine *engine, LlgMatcher *matcher, LlgMatcher *referenc
               const uint32_t *asked, uint32_t *copy, const uint32_t *tokens, uint32_t n,
               lb_judgement *judgement);
 
-/* ---- counting ---- */
+/* ---- counting jobs: csrc/count.c ---- */
 
-/* Whether valgrind's header was there when this was built; without it nothing is counted. */
-bool lb_count_built(void);
+/* What answers the tokenize_fn of a job's tokenizers. */
+typedef struct {
+    lb_tokenize_fn ask;
+    const void *user_data;
+} lb_tokenize_source;
 
-/* As lb_timed_new_matcher, under callgrind; its dump is named `label` and "compile". */
-LlgMatcher *lb_count_new_matcher(const lb_engine *engine, const lb_constraint_init *init,
-                                 const char *kind, const char *data, const char *label);
+/* What came of one step of a job. */
+typedef struct {
+    uint32_t taken;  /* tokens that a replay consumed */
+    uint32_t asked;  /* calls of tokenize_fn */
+} lb_count_result;
 
 enum { LB_PART_MASK = 1, LB_PART_CONSUME = 2 };
 
-/* When a replay is dumped, and the word that follows `label` in the dump's name: after each call,
+/* When a replay is dumped, and the word that follows its label in the dump's name: after each call,
  * "mask" or "consume"; after each step, "step"; or once, "sum". */
 typedef enum { LB_DUMP_CALL, LB_DUMP_STEP, LB_DUMP_REPLAY } lb_dump_after;
 
-/* As lb_replay with LB_OP_MASK, under callgrind, of the `parts` alone (LB_PART_*). Returns how many
- * tokens were consumed. */
-uint32_t lb_count_replay(const lb_engine *engine, LlgMatcher *matcher, const uint32_t *tokens,
-                         uint32_t n, int parts, lb_dump_after after, const char *label);
+/* The steps of a job, as measure/counter.py writes them; no label: the step is not counted.
+ * Matchers, engines and tokenizers have numbers; the latter two in the order they were made. */
+enum {
+    LB_JOB_ENGINE = 1,  /* path */
+    LB_JOB_TOKENIZER,   /* engine, eos, source or LB_NONE, token_lens, token_bytes */
+    LB_JOB_THRESHOLD,   /* engine, two words: the fallback's threshold of matchers made from now */
+    LB_JOB_COMPILE,     /* matcher, tokenizer, grammar, label */
+    LB_JOB_REPLAY,      /* matcher, parts, after, label, tokens */
+    LB_JOB_RESET,       /* matcher */
+    LB_JOB_MASK,        /* matcher, label: the mask kept by the matcher is dropped first */
+    LB_JOB_FREE         /* matcher */
+};
+enum { LB_NONE = 0xffffffff, LB_JOB_VERSION = 1 };
 
-/* The mask of the present state, after `drop` has made the matcher forget the one it keeps; a dump
- * named `label` and "mask". Returns what llg_matcher_compute_mask does. */
-int32_t lb_count_mask(const lb_engine *engine, LlgMatcher *matcher, void (*drop)(LlgMatcher *),
-                      const char *label);
+/* Do a job; `results` has room for one a step. 0, or -1 with one line in `error`. */
+int lb_count_run(const uint8_t *job, size_t size, const lb_tokenize_source *sources,
+                 uint32_t n_sources, lb_count_result *results, uint32_t n_results, char *error,
+                 size_t error_len);
+
+/* The questions that were put to a tokenize_fn, each with its whole answer: length and bytes, how
+ * many tokens and the tokens, as 32-bit words, bytes filled up to whole ones. */
+typedef struct {
+    const lb_tokenize_context *context; /* asked */
+    uint8_t *data;
+    size_t size;
+    size_t room;
+    bool failed;                        /* there was no memory */
+} lb_recording;
+
+/* A tokenize_fn whose user data is an lb_recording. */
+lb_tokenize_fn lb_record_pointer(void);
+void lb_recording_free(lb_recording *recording);
 
 /* ==== the decode loop: csrc/sampler.c and csrc/decode.c ==== */
 

@@ -1,4 +1,4 @@
-/* Preloaded into a process that counts: the same hash seeds in every process of one number.
+/* Part of the program that counts: the same hash seeds in every process of one number.
  *
  * Rust's hash maps draw their seeds from getrandom; other seeds mean other collisions, some tenths
  * of a percent of instructions, and of a single step percents. Equal seeds for both sides take that

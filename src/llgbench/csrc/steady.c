@@ -1,4 +1,4 @@
-/* Preloaded into a process that counts: an allocator whose calls cost the same whatever was
+/* Part of the program that counts: an allocator whose calls cost the same whatever was
  * allocated before.
  *
  * glibc's malloc searches bins and joins neighbours, so that what it costs depends on the whole

@@ -53,8 +53,8 @@ def fetch_release(version: str, report: Callable[[str], None] = lambda _: None) 
         kept = library_in(target)
         if kept is not None and store.is_kept(kept):  # another process fetched it meanwhile
             return store.check(kept)
-        report(f"fetching {PACKAGE} {wanted}")
         link = _best(package_index.links(PACKAGE), wanted)
+        report(f"fetching {PACKAGE} {wanted}")
         with processes.temporary_folder() as folder:
             name, content = _library_of(package_index.bring(link, folder))
         path = target / name

@@ -16,6 +16,7 @@ from typing import IO, Any, TypeVar
 import msgspec
 import numpy as np
 
+from llgbench import crossing
 from llgbench.case import Case
 from llgbench.checks import Judgement
 from llgbench.configuration import Configuration
@@ -164,7 +165,7 @@ _SCALARS = frozenset({"compile_ns", "first_mask_ns"})
 
 def encode(message: Any) -> bytes:
     """Return a message as it stands in a pipe or a journal."""
-    data = _ENCODER.encode(message)
+    data = crossing.encode(message)
     return LENGTH.pack(len(data)) + data
 
 
@@ -175,7 +176,11 @@ def read(stream: IO[bytes], kind: type[T]) -> T | None:
         ProcessError: it is not a message of this kind.
     """
     data = _read(stream)
-    return None if data is None else _decode(data, msgspec.msgpack.Decoder(kind, dec_hook=_hook))
+    return (
+        None
+        if data is None
+        else _decode(data, msgspec.msgpack.Decoder(kind, dec_hook=crossing.hook))
+    )
 
 
 def read_kept(stream: IO[bytes]) -> Kept | None:
@@ -211,23 +216,8 @@ def _decode(data: bytes, decoder: msgspec.msgpack.Decoder[T]) -> T:
         raise ProcessError(f"a message is damaged: {why}") from None
 
 
-def _to_builtin(value: Any) -> Any:
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, np.integer):
-        return int(value)
-    raise NotImplementedError(f"{type(value).__name__} does not go into a message")
-
-
-def _hook(kind: type, value: Any) -> Any:
-    if issubclass(kind, Path):
-        return Path(value)
-    raise NotImplementedError(f"{kind.__name__} does not come out of a message")
-
-
-_ENCODER = msgspec.msgpack.Encoder(enc_hook=_to_builtin)
-_ANSWER: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer, dec_hook=_hook)
-_KEPT: msgspec.msgpack.Decoder[Kept] = msgspec.msgpack.Decoder(Kept, dec_hook=_hook)
+_ANSWER: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer, dec_hook=crossing.hook)
+_KEPT: msgspec.msgpack.Decoder[Kept] = msgspec.msgpack.Decoder(Kept, dec_hook=crossing.hook)
 
 
 class Doing(IntEnum):

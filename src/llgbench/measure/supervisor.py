@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import select
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -272,7 +271,7 @@ class _Worker:
         path = self._folder.__enter__() / "stage"
         self._stage = Stage.create(path)
         self._child = processes.Child(
-            [sys.executable, "-m", "llgbench.measure.worker", str(os.getpid())],
+            [*processes.python("llgbench.measure.worker"), str(os.getpid())],
             env={k: v for k, v in os.environ.items() if not k.endswith("_BACKTRACE")},
             stdin=subprocess.PIPE,
         )

@@ -1,0 +1,1 @@
+"""What ASV calls, what ASV wrote, and what has become slower over commits."""

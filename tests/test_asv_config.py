@@ -1,0 +1,82 @@
+"""The configuration and the benchmarks that llgbench asv writes."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asv.config import Config
+
+from llgbench import asv_config, paths, registry
+from llgbench.asv import metrics
+from llgbench.commit_benchmarks import ratio_twin
+from llgbench.errors import InputError, UnknownNameError
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    folder = tmp_path / "llguidance"
+    folder.mkdir()
+    (folder / "Cargo.toml").write_text("")
+    for words in (
+        ["init", "-q", "-b", "main"], ["add", "."],
+        ["-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-qm", "one"],
+    ):  # fmt: skip
+        subprocess.run(["git", "-C", str(folder), *words], check=True)
+    return folder
+
+
+def test_asv_reads_the_configuration(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}")
+    path = asv_config.write(checkout, cases=("listed",), vocabs=("llama-spm",))
+    conf = Config.load(str(path))
+    assert conf.repo == str(checkout)
+    assert conf.branches == ["main"]
+    assert "--crate-type cdylib" in conf.build_command[0]
+    assert conf.build_command[0].startswith("in-dir={build_dir} /bin/cargo ")
+    assert conf.matrix == {}  # no path in the name of the environment, which is the series'
+    monkeypatch.delenv(paths.ROOT_VARIABLE)
+    names: dict[str, object] = {}
+    source = (path.parent / "benchmarks" / "masks.py").read_text()
+    exec(compile(source, "masks.py", "exec"), names)
+    times: Any = names["Masks"]
+    ratios: Any = names["Ratios"]
+    assert times.params == ratios.params == (["listed"], ["llama-spm"])
+    methods = [name for name in vars(times) if name.startswith("track_")]
+    assert methods == ["track_tbm_p50", "track_tbm_p99", "track_ttfm", "track_consume"]
+    for name in methods:
+        twin = ratio_twin(f"masks.Masks.{name}")
+        assert twin == f"masks.Ratios.{name}"
+        assert hasattr(ratios, name)
+        assert ratio_twin(twin) is None
+    # A ratio to another engine is another benchmark's; a time is not.
+    assert registry.get("wheel").sha256 in ratios.version
+    sameness: Any = names["Sameness"]
+    for name, owner in (("Masks", times), ("Ratios", ratios), ("Sameness", sameness)):
+        for method in (method for method in dir(owner) if method.startswith("track_")):
+            declared = metrics.declared(name, method.removeprefix("track_"))
+            assert declared is not None
+            assert owner.unit == declared.unit
+    assert os.environ[paths.ROOT_VARIABLE] == str(paths.root())
+    (no_regressions,) = conf.regressions_first_commits
+    assert re.match(no_regressions, "masks.Masks.track_ttfm(listed)@main")
+    assert not re.match(no_regressions, "masks.Ratios.track_ttfm(listed)@main")
+
+
+def test_asv_refuses_what_it_could_not_measure(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}")
+    with pytest.raises(InputError, match="no revision 'other'"):
+        asv_config.write(checkout, branch="other")
+    with pytest.raises(InputError, match="no git checkout"):
+        asv_config.write(checkout.parent / "nothing")
+    with pytest.raises(UnknownNameError, match="vocab"):
+        asv_config.write(checkout, vocabs=("llama-bep",))
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    with pytest.raises(InputError, match="cargo"):
+        asv_config.write(checkout)

@@ -1,0 +1,139 @@
+"""Comparisons in instructions: what a count says, and how long it may take."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from llgbench import (
+    callgrind,
+    comparison,
+    counting,
+    overhead_counting,
+    pull_request,
+    registry,
+    sides,
+)
+from llgbench.comparison import Comparison, Measured, Plan
+from llgbench.errors import UnavailableError
+from llgbench.measure.counter import Recorded
+from llgbench.sides import Side
+
+counts = pytest.mark.skipif(
+    callgrind.missing() is not None, reason=callgrind.missing() or "counting works here"
+)
+
+
+@counts
+@pytest.mark.usefixtures("_vocabs_here")
+def test_instructions_of_an_engine_and_its_copy(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "llgbench.cli", "compare", "--self", "wheel", "--count"]
+    command += ["--case", "listed", "--vocab", "llama-spm", "--budget", "5", "--json"]
+    done = subprocess.run(
+        [*command, "--output", str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert counting.MIN_SEEDS <= found["counted"] <= counting.SEEDS
+    assert found["verdict"] in ("same", "unclear")
+    assert f"{found['counted']} processes)" in found["line"]
+    assert {row["unit"] for row in found["rows"]} == {"instructions"}
+    assert {row["metric"] for row in found["rows"]} == set(comparison.COUNT_METRICS)
+    for row in found["rows"]:
+        assert row["base"] > 1000
+        assert row["estimate"]["ratio"] == pytest.approx(1, abs=0.003), row["metric"]
+
+
+@counts
+def test_no_process_is_begun_that_the_budget_has_no_room_for(tmp_path: Path) -> None:
+    (tmp_path / "job").write_bytes(np.array([1, 0], np.uint32).tobytes())
+    (tmp_path / "recording").write_bytes(np.array([1, 0, 0], np.uint32).tobytes())
+    nothing = Recorded((), tmp_path / "job", tmp_path / "recording", (), ())
+    said: list[str] = []
+    done, functions = counting._processes([nothing], 0.0, said.append)
+    assert len(done) == counting.MIN_SEEDS
+    assert counting.changed(functions) == []
+    assert said[-1].startswith(f"{counting.MIN_SEEDS} of {counting.SEEDS} processes")
+    done, _ = counting._processes([nothing], float("inf"), said.append)
+    assert len(done) == counting.SEEDS
+
+
+def test_metrics_are_of_the_steps_that_were_counted() -> None:
+    found = counting.count_metrics(
+        {"compile": [1000, 2000], "mask": [10, 20, 30, 40, 50, 60], "consume": [1, 2, 3, 4]}
+    )
+    assert found["TBM mean"] == pytest.approx(np.mean([11, 22, 43, 54]))
+    assert found["TBM max"] == np.median([22, 54])
+    assert found["TTFM"] == np.mean([1010, 2040])
+    assert found["consume"] == 2.5
+
+
+def test_the_functions_that_changed_most() -> None:
+    base = Counter({"compute": 100_000, "walk": 50_000, "same": 9, "gone": 5_000})
+    head = Counter({"compute": 100_020, "walk": 80_000, "same": 9, "new": 7_000})
+    found = counting.changed({"base": base, "head": head})
+    assert [(f["function"], f["base"], f["head"]) for f in found] == [
+        ("walk", 50_000, 80_000), ("new", 0, 7_000), ("gone", 5_000, 0),
+    ]  # fmt: skip
+
+
+@counts
+def test_functions_are_counted_by_themselves(tmp_path: Path) -> None:
+    """Of an engine that has names, the parts are the whole."""
+    try:
+        stock = registry.get("stock")
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    job = overhead_counting.json_job({"off": stock}, "", "llama-spm", ("listed",), tmp_path)
+    plain, by_function = (callgrind.run(job, 0, functions=wanted) for wanted in (False, True))
+    assert [d.instructions for d in plain] == [d.instructions for d in by_function]
+    assert not any(dump.functions for dump in plain)
+    for dump in by_function:
+        assert 0.9 * dump.instructions < sum(dump.functions.values()) <= dump.instructions
+        assert any("llguidance" in name for name in dump.functions)
+        assert not any(callgrind._HASH.search(name) for name in dump.functions)
+
+
+def test_the_section_shows_the_instructions_that_decided() -> None:
+    side = Side("old", Path("old.so"), None, "1.0", "0" * 64)
+    plan = Plan(("v",), ("a",), threshold=0.005)
+    pairs: Measured = {
+        ("a", "v", metric): [(1e6, 1.02e6), (1e6, 1.0201e6), (1e6, 1.0199e6)]
+        for metric in comparison.COUNT_METRICS
+    }
+    rows = comparison.table(pairs, plan, 0.05, np.random.default_rng(1), "instructions")
+    functions = [{"vocab": "v", "function": "a::b<T>", "base": 1000, "head": 2000}]
+    text = pull_request.section(
+        Comparison(side, side, plan, rows=rows, counted=3, functions=functions), "command"
+    )
+    assert text.startswith("### llgbench: slower\n")
+    assert "| instructions | old | new |" in text
+    assert "| TBM mean | 1,000,000 | 1,020,000 | +2.0% |" in text
+    assert "| `a::b<T>` | 1,000 | 2,000 |" in text
+    assert "3 processes)" in text
+    assert " 0 processes" not in text.replace("0 processes timed", "")
+
+
+@counts
+@pytest.mark.usefixtures("_vocabs_here")
+def test_how_often_tokens_are_asked_for_is_a_work_counter(tmp_path: Path) -> None:
+    """What llama.cpp does for an engine is not in the instructions; a change is shown beside."""
+    from llgbench.compare_worker import Job, run
+
+    wheel = sides.resolve("wheel", lambda _: None)
+    base, head = (sides.private(wheel, tmp_path, name) for name in sides.SIDES)
+    ask = Job(
+        0, base, head, "llama-bpe", "greedy_tokenize", ("json-tool-call",),
+        0, mode="count", folder=str(tmp_path),
+    )  # fmt: skip
+    done = run(ask)
+    first, second = (Recorded.from_json(r) for r in done["recorded"])
+    assert sum(first.asked) == sum(second.asked) > 0
+    assert max(first.taken) == max(second.taken) > 3
+    assert [c for c in done["counters"] if c["counter"] == "tokenize_calls"] == []
