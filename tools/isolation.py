@@ -118,13 +118,19 @@ def count(name: str, vocab: str) -> None:
 
 
 def _instructions(command: list[str], stdin: bytes) -> int:
+    """Run a command under callgrind, with hash seeds and an allocator that are always the same."""
+    csrc = Path(__file__).parents[1] / "src/llgbench/csrc"
     with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "counts"
+        out, alike = Path(folder) / "counts", Path(folder) / "alike.so"
+        how = ["cc", "-O2", "-fno-builtin", "-shared", "-fPIC", "-o", alike]
+        subprocess.run([*how, csrc / "seed.c", csrc / "steady.c"], check=True)
         valgrind = [
             "valgrind", "--tool=callgrind", "--collect-atstart=no", "--toggle-collect=lb_replay",
             f"--callgrind-out-file={out}",
         ]  # fmt: skip
-        environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONMALLOC": "malloc"}
+        environment = {
+            **os.environ, "PYTHONHASHSEED": "0", "LD_PRELOAD": str(alike), "LLGBENCH_SEED": "1"
+        }  # fmt: skip
         done = subprocess.run(
             [*valgrind, *command], input=stdin, capture_output=True, env=environment, check=False
         )

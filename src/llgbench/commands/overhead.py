@@ -47,12 +47,14 @@ def overhead_command(
     """
     from llgbench import callgrind, files, overhead, overhead_summary, paths, provenance, registry
     from llgbench.errors import RecordError
+    from llgbench.vocab import rehearse
 
     if count:
         given.refuse("is of times, and --count takes none", "rounds")
         callgrind.require()
     else:
         given.refuse("goes with --count", "results")
+    rehearse(vocab)
     try:
         overhead.engines()
     except UnavailableError as error:
