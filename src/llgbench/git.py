@@ -20,9 +20,9 @@ def ask(folder: Path, *arguments: str) -> bytes:
         ProcessError: there is no git.
     """
     environment = {k: v for k, v in os.environ.items() if k not in _OTHER_REPOSITORY}
-    done = processes.run(
-        ["git", "-C", str(folder), *arguments], env={**environment, "GIT_TERMINAL_PROMPT": "0"}
-    )
+    # `status` would also refresh the index: killed meanwhile, as by a full disk, it leaves a lock.
+    own = {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
+    done = processes.run(["git", "-C", str(folder), *arguments], env={**environment, **own})
     if not done.ok:
         words = done.stderr.removeprefix("fatal: ").strip() or done.words
         raise InputError(files.one_line(words, limit=600))
