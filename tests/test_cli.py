@@ -109,6 +109,34 @@ def test_run_prints_stores_and_reports(tmp_path: Path) -> None:
     assert json.loads(tables.stdout)
 
 
+def test_a_text_of_ones_own(tmp_path: Path) -> None:
+    """Its special tokens by name, and what is said where the grammar does not have it."""
+    (tmp_path / "g.lark").write_text('%llguidance {}\nstart: <s> "on"')
+    (tmp_path / "ok.txt").write_text("<s>on")
+    (tmp_path / "newline.txt").write_text("<s>on\n")
+    (tmp_path / "none").mkdir()
+    (tmp_path / "none" / "a.json").write_text('{"schema": true, "tests": []}')
+
+    def verdict(*arguments: str) -> str:
+        done = llgbench(
+            "run", *arguments, "--vocab", "llama-spm", "--variant", "greedy_tokenize", "--rounds",
+            "1", "--results", "results", "--json", cwd=tmp_path,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return str(json.loads(done.stdout)["configurations"][0]["verdict"])
+
+    own = ("--grammar", "g.lark", "--text")
+    assert verdict(*own, "ok.txt", "--special-tokens") == "right"
+    said = verdict(*own, "newline.txt", "--special-tokens")
+    assert said.startswith(
+        "refused: text not in the grammar (byte 5): 'newline.txt'; the text ends"
+    )
+    assert "--special-tokens reads it as the token" in verdict(*own, "ok.txt")
+    assert verdict("--maskbench", "none") == "not judged: it has no texts"
+    assert "go with --grammar" in refused("run", "--special-tokens")
+    assert "goes with --maskbench" in refused("run", "--text-format", "compact")
+
+
 def test_doctor_and_lists() -> None:
     for command in (["doctor"], ["vocab", "list"], ["engine", "list"]):
         done = llgbench(*command, "--json")

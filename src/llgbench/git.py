@@ -21,9 +21,11 @@ def ask(folder: Path, *arguments: str) -> bytes:
         UnavailableError: there is no git.
     """
     environment = {k: v for k, v in os.environ.items() if k not in _OTHER_REPOSITORY}
+    # `status` would also refresh the index: killed meanwhile, as by a full disk, it leaves a lock.
+    own = {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
     try:
         done = subprocess.run(
-            ["git", "-C", str(folder), *arguments], env={**environment, "GIT_TERMINAL_PROMPT": "0"},
+            ["git", "-C", str(folder), *arguments], env={**environment, **own},
             stdin=subprocess.DEVNULL, capture_output=True, check=False,
         )  # fmt: skip
     except OSError as error:

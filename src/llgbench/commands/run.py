@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 @click.option(
     "--text-format",
     type=click.Choice(["maskbench", "compact", "indent2"]),
-    default="maskbench",
     help="How instances of --maskbench are written; default: as MaskBench's runner does.",
 )
 @click.option("--results", type=click.Path(path_type=Path), help="Default: results/.")
@@ -70,7 +69,7 @@ def run(
     grammar: Path | None,
     texts: tuple[Path, ...],
     special_tokens: bool,
-    text_format: TextFormat,
+    text_format: TextFormat | None,
     results: Path | None,
     time_limit: float | None,
     memory_limit: int | None,
@@ -160,14 +159,16 @@ def _limits(seconds: float | None, memory_mib: int | None) -> Limits:
 
 def _own_cases(
     maskbench: Path | None, grammar: Path | None, texts: Sequence[Path], special_tokens: bool,
-    text_format: TextFormat,
+    text_format: TextFormat | None,
 ) -> dict[str, Case] | None:  # fmt: skip
     from llgbench import case
 
+    if text_format is not None and maskbench is None:
+        raise InputError("--text-format goes with --maskbench")
     if maskbench is not None and grammar is not None:
         raise InputError("give --maskbench or --grammar, not both")
     if maskbench is not None:
-        return {c.name: c for c in case.load_maskbench(maskbench, text_format)}
+        return {c.name: c for c in case.load_maskbench(maskbench, text_format or "maskbench")}
     if grammar is not None:
         if not texts:
             raise InputError("--grammar needs at least one --text to replay")
