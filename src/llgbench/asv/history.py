@@ -6,13 +6,12 @@ the order is that of its history; else that of the dates.
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from llgbench import files
-from llgbench.errors import InputError
+from llgbench import files, git
+from llgbench.errors import InputError, UnavailableError
 
 # Where ASV is told what to measure; the folder of results lies beside it, or below.
 _CONFIGURATIONS = ("asv.conf.json", "asv.conf.jsonc")
@@ -125,17 +124,13 @@ def _current(path: Path) -> str:
 def _git(path: Path, *arguments: str, needed: bool = True) -> list[str]:
     """Return the lines that git prints; none where it fails and that is not an error."""
     try:
-        done = subprocess.run(
-            ["git", "-C", str(path), *arguments],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False,
-        )  # fmt: skip
-    except (OSError, ValueError) as error:
+        return git.ask(path, *arguments).decode(errors="replace").split("\n")[:-1]
+    except UnavailableError as error:
         raise InputError(f"the order of commits requires git: {error}") from None
-    if done.returncode == 0:
-        return done.stdout.split("\n")[:-1]
-    if not needed:
-        return []
-    raise InputError(f"{path}: {files.one_line(done.stderr) or f'git {arguments[0]} fails'}")
+    except InputError as error:
+        if not needed:
+            return []
+        raise InputError(f"{path}: {error}") from None
 
 
 def _configured(path: Path) -> Repository | None:
