@@ -10,16 +10,18 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyperf
 import pytest
 
 from llgbench import compare, comparison, inference, pyperf_files, sides, workers
 from llgbench.compare_worker import Job, run
-from llgbench.comparison import Plan
+from llgbench.comparison import Comparison, Plan, Row
 from llgbench.errors import CompareError, InputError, UnavailableError
 from llgbench.records import pack
 from llgbench.sides import Side
@@ -138,6 +140,42 @@ def test_a_percentile_that_a_process_cannot_carry_has_no_row() -> None:
     found = comparison.side_metrics({"texts": ["t"], "base": side(1000)}, "base")
     assert "TBM p50" in found
     assert "TBM p99" not in found  # 200 steps: two lie above
+
+
+def test_the_costliest_step_is_found_under_a_load_that_hits_single_replays() -> None:
+    random = np.random.default_rng(3)
+    cost = random.lognormal(10, 0.6, 400)  # ns; the costliest steps are the same in each round
+
+    def rounds(of: npt.NDArray[np.float64], count: int = 12) -> dict[str, Any]:
+        replays = [of * random.lognormal(0, 0.01, len(of)) for _ in range(count)]
+        for (
+            replay
+        ) in replays:  # the scheduler takes a core away, anywhere, for longer than any step
+            replay[random.integers(len(of))] += 5e6
+        mask = [replay.astype(np.uint64) for replay in replays]
+        consume = [np.full(len(of), 100, np.uint64) for _ in replays]
+        compiled = [np.array([10**6], np.uint64)] * count
+        return {"compile": pack(compiled), "mask": pack(mask), "consume": pack(consume)}
+
+    slow = np.where(cost > np.quantile(cost, 0.97), 2 * cost, cost)
+    case = {"texts": ["t"], "base": rounds(cost), "head": rounds(slow)}
+    base, head = (comparison.side_metrics(case, side) for side in ("base", "head"))
+    assert head["TBM max"] / base["TBM max"] == pytest.approx(2, rel=0.05)
+    assert head[comparison.RAW_MAX] / base[comparison.RAW_MAX] == pytest.approx(1, rel=0.1)
+    assert base["TBM max"] == pytest.approx(cost.max() + 100, rel=0.02)
+
+
+def test_the_raw_maximum_does_not_keep_a_comparison_from_being_the_same() -> None:
+    estimate = inference.Estimate(1.0, 0.99, 1.01, 0.5, 0.01, 8)
+    rows = [
+        Row("a", "v", "TBM p50", "ns", 1.0, 1.0, estimate, "same"),
+        Row("a", "v", comparison.RAW_MAX, "ns", 1.0, 1.0, estimate, "unclear"),
+    ]
+    found = Comparison(BASE, HEAD, PLAN, rows=rows)
+    assert found.verdict == "same"
+    assert found.clear
+    worse = replace(rows[1], verdict="slower")
+    assert Comparison(BASE, HEAD, PLAN, rows=[rows[0], worse]).verdict == "slower"
 
 
 def test_pyperf_reads_what_is_written(tmp_path: Path) -> None:

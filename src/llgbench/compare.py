@@ -108,7 +108,7 @@ def compare(
                 measured(found.processes), plan, inference.spend(plan.rate, look), random
             )
             progress(f"{len(found.processes)} processes: {headline(found)}")
-            if found.slower or all(row.verdict != "unclear" for row in found.rows):
+            if found.slower or found.clear:
                 found.ended = "the answer was clear"
                 break
     if len(found.processes) < MIN_PROCESSES * len(plan.vocabs):

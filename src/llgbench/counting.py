@@ -149,7 +149,7 @@ def count_metrics(counts: Counts) -> dict[str, float]:
         "TBM mean": float(tbm.mean()),
         "TBM p50": float(np.percentile(tbm, 50)),
         "TBM p99": float(np.percentile(tbm, 99)),
-        "TBM max": float(np.median(tbm.max(axis=1))),
+        "TBM max": float(np.median(tbm, axis=0).max()),
         "TTFM": float(np.mean(np.array(counts["compile"]) + mask[:, 0])),
         "consume": float(np.median(consume)),
     }

@@ -27,7 +27,7 @@ MAX_CHARACTERS = 60_000
 
 WORST = 3
 
-_PERCENTILES = (25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 100.0)
+_PERCENTILES = (25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9)
 
 Times = npt.NDArray[np.uint64]
 
@@ -161,15 +161,25 @@ def _field_table(found: Comparison) -> list[str]:
 
 def _pooled(process: Mapping[str, Any], side: str) -> dict[str, float]:
     tbm: list[Times] = []
+    parts: dict[str, list[Times]] = {"mask": [], "consume": []}
+    costliest: list[float] = []
     ttfm: list[float] = []
     for found in process["cases"].values():
         mask, consume = unpack(found[side]["mask"]), unpack(found[side]["consume"])
         tbm += [m[: len(c)] + c for m, c in zip(mask, consume, strict=True)]
+        parts["mask"] += mask
+        parts["consume"] += consume
+        medians = comparison.step_medians(found, side).values()
+        costliest += [float(steps.max()) for steps in medians if len(steps)]
         compiled = unpack(found[side]["compile"])
         ttfm += [float(c[0] + m[0]) for c, m in zip(compiled, mask, strict=True) if len(m)]
     pooled = stats.pool(tbm)
     values: dict[str, float | None] = {"TBM avg": stats.mean(pooled)}
     values |= {f"TBM p{q:g}": stats.percentile(pooled, q) for q in _PERCENTILES}
+    values |= {"TBM max": max(costliest, default=None)}
+    for part, arrays in parts.items():
+        of_part = stats.pool(arrays)
+        values |= {f"{part} p{q:g}": stats.percentile(of_part, q) for q in (50.0, 99.0)}
     values |= {"TTFM avg": float(np.mean(ttfm)), "TTFM p50": float(np.median(ttfm))}
     return {name: value for name, value in values.items() if value}
 
@@ -183,17 +193,11 @@ def worst_steps(found: Comparison, n: int = WORST) -> list[Step]:
     costs: dict[tuple[str, str, str], list[tuple[Any, Any]]] = {}
     for process in found.processes:
         for name, measured in process["cases"].items():
-            texts = measured["texts"]
-            medians = {}
-            for side in SIDES:
-                mask, consume = unpack(measured[side]["mask"]), unpack(measured[side]["consume"])
-                tbm = [m[: len(c)] + c for m, c in zip(mask, consume, strict=True)]
-                medians[side] = [
-                    np.median(np.stack(tbm[at :: len(texts)]), axis=0) for at in range(len(texts))
-                ]
-            for at, text in enumerate(texts):
-                pair = medians["base"][at], medians["head"][at]
-                costs.setdefault((name, process["vocab"], text), []).append(pair)
+            base, head = (comparison.step_medians(measured, side) for side in SIDES)
+            for text in measured["texts"]:
+                costs.setdefault((name, process["vocab"], text), []).append(
+                    (base[text], head[text])
+                )
     steps = []
     for (name, vocab, text), pairs in costs.items():
         base = np.median(np.stack([pair[0] for pair in pairs]), axis=0)
