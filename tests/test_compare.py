@@ -178,6 +178,19 @@ def test_the_raw_maximum_does_not_keep_a_comparison_from_being_the_same() -> Non
     assert Comparison(BASE, HEAD, PLAN, rows=[rows[0], worse]).verdict == "slower"
 
 
+def test_a_tokenizer_that_takes_longer_to_build_is_a_row() -> None:
+    processes = [
+        {**result(1e5, 1e5), "vocab": "v", "tokenizer_ns": {"base": 7e8 + n, "head": 14e8 + 2 * n}}
+        for n in range(8)
+    ]
+    found = comparison.measured(processes)
+    rows = comparison.table(found, PLAN, 0.05, np.random.default_rng(1))
+    (row,) = (row for row in rows if row.case == comparison.TOKENIZER)
+    assert row.estimate.ratio == pytest.approx(2)
+    assert row.verdict == "slower"
+    assert Comparison(BASE, HEAD, PLAN, rows=rows).verdict == "slower"
+
+
 def test_pyperf_reads_what_is_written(tmp_path: Path) -> None:
     found = compare.compare(BASE, HEAD, PLAN, clock=Clock(), work=made_up(1.1))
     base, head = pyperf_files.write(tmp_path, comparison.measured(found.processes), found.processes)

@@ -113,6 +113,7 @@ def run(job: Job) -> dict[str, Any]:
     with ExitStack() as stack:
         vocab = stack.enter_context(open_vocab(job.vocab))
         tokenizers = subjects(job, vocab, stack)
+        found["tokenizer_ns"] = {side: t.build_ns for side, t in tokenizers.items()}
         prepared = []
         for name in job.cases:
             loaded = case.load(name)

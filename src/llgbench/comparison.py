@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import product
 from typing import Any, Literal
 
 import numpy as np
@@ -21,6 +22,12 @@ from llgbench.sides import SIDES, Side
 # be the same.
 RAW_MAX = "TBM max of a round"
 METRICS = ("TBM p50", "TBM p99", "TBM p99.9", "TBM max", RAW_MAX, "TTFM", "consume")
+
+# The row of llg_new_tokenizer, which no case has a part in; one sample per process.
+TOKENIZER, BUILD = "tokenizer", "build"
+
+# Too few samples, or too wild, to be asked to be the same before a comparison is at its end.
+_NOT_ASKED = (RAW_MAX, BUILD)
 COUNT_METRICS = ("TBM mean", "TBM p50", "TBM p99", "TBM max", "TTFM", "consume")
 
 # The row that has every case in it: per process, the geometric mean of the cases' ratios.
@@ -148,14 +155,14 @@ class Comparison:
         for word in ("slower", "faster"):
             if word in words:
                 return word
-        steady = [row for row in self.rows if row.metric != RAW_MAX]
+        steady = [row for row in self.rows if row.metric not in _NOT_ASKED]
         overall = [row for row in steady if row.case == ALL] or steady
         return "same" if all(row.verdict == "same" for row in overall) else "unclear"
 
     @property
     def clear(self) -> bool:
         """Whether more processes would change nothing: every row that can be decided is."""
-        return all(row.verdict != "unclear" for row in self.rows if row.metric != RAW_MAX)
+        return all(row.verdict != "unclear" for row in self.rows if row.metric not in _NOT_ASKED)
 
     @property
     def failed(self) -> bool:
@@ -243,6 +250,10 @@ def measured(processes: Iterable[Mapping[str, Any]]) -> Measured:
     """Return (base, head) of every process by (case, vocab, metric)."""
     found: Measured = {}
     for process in processes:
+        built = process.get("tokenizer_ns")
+        if built is not None:
+            pair = float(built[SIDES[0]]), float(built[SIDES[1]])
+            found.setdefault((TOKENIZER, process["vocab"], BUILD), []).append(pair)
         for name, case in process["cases"].items():
             if SIDES[0] not in case:
                 continue  # the masks of another case differ, so none was timed
@@ -270,26 +281,25 @@ def table(
     metrics, least = (METRICS, MIN_PROCESSES) if unit == "ns" else (COUNT_METRICS, 2)
     keys, estimates, medians = [], [], []
     for vocab in plan.vocabs:
-        for case in (ALL, *plan.cases):
-            for metric in metrics:
-                if case == ALL:
-                    ratios = _geometric(found, plan, vocab, metric)
-                    median = None
-                else:
-                    pairs = found.get((case, vocab, metric), [])
-                    ratios = [head / base for base, head in pairs]
-                    median = tuple(np.median(pairs, axis=0).tolist()) if pairs else None
-                if len(ratios) < least:
-                    continue
-                keys.append((case, vocab, metric))
-                # Counts of equal seeds are alike to a thousandth: a few processes are enough,
-                # too few to draw again from.
-                estimates.append(
-                    inference.estimate(
-                        ratios, plan.threshold, random, resamples=4000 if unit == "ns" else 0
-                    )
+        for case, metric in [*product((ALL, *plan.cases), metrics), (TOKENIZER, BUILD)]:
+            if case == ALL:
+                ratios = _geometric(found, plan, vocab, metric)
+                median = None
+            else:
+                pairs = found.get((case, vocab, metric), [])
+                ratios = [head / base for base, head in pairs]
+                median = tuple(np.median(pairs, axis=0).tolist()) if pairs else None
+            if len(ratios) < least:
+                continue
+            keys.append((case, vocab, metric))
+            # Counts of equal seeds are alike to a thousandth: a few processes are enough,
+            # too few to draw again from.
+            estimates.append(
+                inference.estimate(
+                    ratios, plan.threshold, random, resamples=4000 if unit == "ns" else 0
                 )
-                medians.append(median or (None, None))
+            )
+            medians.append(median or (None, None))
     words = inference.verdicts(estimates, plan.threshold, rate, least)
     return [
         Row(*key, unit, median[0], median[1], e, word)

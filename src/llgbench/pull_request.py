@@ -181,6 +181,7 @@ def _pooled(process: Mapping[str, Any], side: str) -> dict[str, float]:
         of_part = stats.pool(arrays)
         values |= {f"{part} p{q:g}": stats.percentile(of_part, q) for q in (50.0, 99.0)}
     values |= {"TTFM avg": float(np.mean(ttfm)), "TTFM p50": float(np.median(ttfm))}
+    values |= {"tokenizer build": process.get("tokenizer_ns", {}).get(side)}
     return {name: value for name, value in values.items() if value}
 
 
