@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -14,6 +14,9 @@ from llgbench.commands import given
 from llgbench.commands.options import FiniteFloat
 from llgbench.errors import InputError
 from llgbench.output import json_option
+
+if TYPE_CHECKING:
+    from llgbench.comparison import Plan
 
 # A week; what is meant to run longer is a mistake.
 MAX_BUDGET_S = 604_800
@@ -28,6 +31,9 @@ MAX_BUDGET_S = 604_800
 @click.option(
     "--budget", type=FiniteFloat(5, MAX_BUDGET_S), default=300.0, help="With --pr: seconds."
 )
+@click.option("--variant", default="greedy_tokenize", help="With --pr: the bridge of both.")
+@click.option("--threshold", type=FiniteFloat(0, 1), help="With --pr: least change of interest.")
+@click.option("--where-equal", is_flag=True, help="With --pr: the cases whose masks agree.")
 @click.option("--count", is_flag=True, help="With --pr: let instructions decide.")
 @click.option(
     "--output", "folder", type=click.Path(path_type=Path), help="With --pr: where the files go."
@@ -41,6 +47,9 @@ def report_command(
     cases: tuple[str, ...],
     vocabs: tuple[str, ...],
     budget: float,
+    variant: str,
+    threshold: float | None,
+    where_equal: bool,
     count: bool,
     folder: Path | None,
     show: bool,
@@ -58,8 +67,16 @@ def report_command(
         given.refuse("does not go with --pr", "results", "show")
         if records_given:
             raise InputError("records do not go with --pr")
-        _pull_request(pr, cases, vocabs, budget, count, folder, as_json)
-    given.refuse("goes with --pr", "cases", "vocabs", "budget", "count", "folder")
+        from llgbench import compare
+
+        plan = compare.plan_of(
+            cases, vocabs, variant, threshold, budget, unequal=where_equal, count=count
+        )
+        _pull_request(pr, plan, count, folder, as_json)
+    given.refuse(
+        "goes with --pr", "cases", "vocabs", "budget", "variant", "threshold", "where_equal",
+        "count", "folder",
+    )  # fmt: skip
     from llgbench import overhead_summary, paths, records, report
 
     place = results or paths.root() / "results"
@@ -85,19 +102,12 @@ def report_command(
 
 
 def _pull_request(
-    pr: tuple[str, str],
-    cases: tuple[str, ...],
-    vocabs: tuple[str, ...],
-    budget: float,
-    count: bool,
-    folder: Path | None,
-    as_json: bool,
+    pr: tuple[str, str], plan: Plan, count: bool, folder: Path | None, as_json: bool
 ) -> NoReturn:
     """Compare, write the section and its picture, and exit as ``llgbench compare`` does."""
     from llgbench import compare, files, pull_request
     from llgbench.errors import RecordError
 
-    plan = compare.plan_of(cases, vocabs, budget_s=budget, count=count)
     found, where = compare.run(
         *pr, plan, folder, count=count, say=output.quiet_say, announce=output.say
     )
@@ -105,10 +115,7 @@ def _pull_request(
     if found.rows:
         picture = "comparison.png"
         pull_request.picture(found, where / picture)
-    words = ["llgbench", "compare", *pr, "--budget", f"{budget:g}"]
-    words += [word for name in cases for word in ("--case", name)]
-    words += [word for name in vocabs for word in ("--vocab", name)]
-    text = pull_request.section(found, shlex.join(words + ["--count"] * count), picture)
+    text = pull_request.section(found, shlex.join(["llgbench", *sys.argv[1:]]), picture)
     path = where / "section.md"
     files.write(path, text.encode(errors="backslashreplace"), error=RecordError)
     if as_json:
