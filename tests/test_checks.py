@@ -504,7 +504,7 @@ def test_masks_of_another_size_are_never_read(lab: Lab, tmp_path: Path, size: in
         tokenizer.matcher('start: "a"')
 
 
-@pytest.mark.parametrize("name", ["new_matcher", "clone_matcher", "new_tokenizer", "get_version"])
+@pytest.mark.parametrize("name", ["new_matcher", "clone_matcher", "new_tokenizer"])
 def test_an_engine_that_gives_nothing(tmp_path: Path, name: str) -> None:
     engine = load(faulty_engine.build(tmp_path, f"llg_{name}", "return 0;"))
 
