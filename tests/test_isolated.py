@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from llgbench import isolated
 from llgbench.errors import ProcessError, UnknownNameError, VocabError
+from llgbench.isolated import Limits
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,22 @@ def test_what_lies_in_the_working_directory_is_not_imported(
         (tmp_path / name).write_text("raise SystemExit('imported')")
     monkeypatch.chdir(tmp_path)
     assert isolated.call(answer, tmp_path, 1).numbers == (0,)
+
+
+def test_limits_are_kept() -> None:
+    with pytest.raises(ProcessError, match=r"^ended after its time limit of 0\.5 s$"):
+        isolated.call_within(Limits(0.5, 4000), hang)
+    with pytest.raises(ProcessError, match="MemoryError"):
+        isolated.call_within(Limits(60, 400), hold, 500)
+    assert isolated.call_within(Limits(60, 1200), hold, 500) == 500 << 20
+
+
+def hang() -> None:
+    time.sleep(600)
+
+
+def hold(mib: int) -> int:
+    return len(bytearray(mib << 20))
 
 
 def test_a_foreign_file_is_opened_there(tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ from llgbench import case
 from llgbench.case import Case, Outcome, Text
 from llgbench.configuration import Configuration
 from llgbench.errors import UnknownNameError
+from llgbench.isolated import Limits
 from llgbench.measure import supervisor
 from llgbench.measure.messages import Header, Judged, Kept, Measured
-from llgbench.measure.supervisor import Limits
 from llgbench.records import Entry
 from llgbench.replay import Rounds, Unit
 from llgbench.runner import Tally

@@ -21,6 +21,7 @@ from llgbench.configuration import Configuration
 from llgbench.decode import MODES, Plan
 from llgbench.errors import InputError, ProcessError, UnavailableError
 from llgbench.inputs import gguf_faults
+from llgbench.isolated import Limits
 from llgbench.model import Context, Device, Model, synthesize
 from llgbench.records import Entry, Record
 from llgbench.runner import Workbench
@@ -32,7 +33,7 @@ FOLDER = "decode"
 # llama.cpp rounds a context up to this.
 _CONTEXT_STEP = 256
 # A large model takes hours over many texts; what takes longer hangs.
-_SECONDS = 6 * 3600.0
+SECONDS = 6 * 3600.0
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class Request:
         device: where the layers are.
         context: tokens a sequence; 0: as many as the longest text takes.
         threads: that decode; 0: all cores.
+        limits: of a worker, the seconds of all cases of one vocab; on the CPU alone.
     """
 
     cases: tuple[str, ...]
@@ -66,6 +68,7 @@ class Request:
     device: Device = "cpu"
     context: int = 0
     threads: int = 0
+    limits: Limits = field(default_factory=lambda: Limits.default(SECONDS))
 
     def configurations(self, vocab: str) -> list[Configuration]:
         """Return the configurations of one vocab."""
@@ -163,7 +166,7 @@ def _in_worker(
         into, words = folder / "pieces", None
         into.touch()
         try:
-            isolated.call_within(_SECONDS, serve, request, first, last, into)
+            isolated.call_within(request.limits, serve, request, first, last, into)
         except ProcessError as error:
             known = gguf_faults.diagnose(vocab_path(request.vocabs[0]))
             words = f"llama.cpp: {known}" if known else str(error)

@@ -13,6 +13,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ParamSpec, TypeVar, get_type_hints
 
@@ -26,6 +27,25 @@ R = TypeVar("R")
 
 # A call that is slower than this hangs.
 SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a process may take; recorded with what it measures.
+
+    Attributes:
+        seconds: of a call, or of one step where a process says what it is doing.
+        memory_mib: what it may write to (getrlimit(2), RLIMIT_DATA).
+    """
+
+    seconds: float
+    memory_mib: int
+
+    @classmethod
+    def default(cls, seconds: float) -> Limits:
+        """Return a time, and three quarters of the machine's memory."""
+        physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
+        return cls(seconds, physical * 3 // 4)
 
 
 class _Raised(msgspec.Struct, tag=True):
@@ -43,22 +63,29 @@ def call(function: Callable[P, R], *arguments: P.args, **_: P.kwargs) -> R:
     Raises:
         LlgbenchError: as call_within.
     """
-    return call_within(SECONDS, function, *arguments, **_)
+    return call_within(Limits.default(SECONDS), function, *arguments, **_)
 
 
-def call_within(seconds: float, function: Callable[P, R], *arguments: P.args, **_: P.kwargs) -> R:
-    """Call a function as :func:`call` does; it hangs where it takes longer than ``seconds``.
+def call_within(limits: Limits, function: Callable[P, R], *arguments: P.args, **_: P.kwargs) -> R:
+    """Call a function as :func:`call` does, within other limits.
 
     Raises:
         LlgbenchError: what the function raises; of its own class where that takes one message.
         ProcessError: the process does not survive; the message has its last words.
     """
     name = f"{function.__module__}:{function.__qualname__}"
-    command = [*processes.python("llgbench.isolated"), str(os.getpid()), name]
+    command = [
+        *processes.python("llgbench.isolated"),
+        str(os.getpid()),
+        str(limits.memory_mib),
+        name,
+    ]
     with processes.temporary_folder() as folder:
         ask, answer = folder / "arguments", folder / "answer"
         ask.write_bytes(crossing.encode(list(arguments)))
-        done = processes.run([*command, ask, answer], stdout=subprocess.DEVNULL, seconds=seconds)
+        done = processes.run(
+            [*command, ask, answer], stdout=subprocess.DEVNULL, seconds=limits.seconds
+        )
         if not answer.is_file():
             raise ProcessError(done.words)
         found = msgspec.msgpack.decode(answer.read_bytes(), type=_Raised | _Returned)
@@ -109,12 +136,7 @@ def limit_memory(mib: int) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (mib << 20, mib << 20))
 
 
-def default_memory_mib() -> int:
-    """Return three quarters of the machine's memory."""
-    return (os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20) * 3 // 4
-
-
 if __name__ == "__main__":
     enter(int(sys.argv[1]))
-    limit_memory(default_memory_mib())
-    _serve(sys.argv[2], Path(sys.argv[3]), Path(sys.argv[4]))
+    limit_memory(int(sys.argv[2]))
+    _serve(sys.argv[3], Path(sys.argv[4]), Path(sys.argv[5]))

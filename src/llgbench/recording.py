@@ -10,10 +10,10 @@ from llgbench import paths, provenance, records
 from llgbench.case import Case
 from llgbench.configuration import Configuration
 from llgbench.errors import InputError
+from llgbench.isolated import Limits
 from llgbench.measure import inputs, supervisor
 from llgbench.measure.inputs import Inputs
 from llgbench.measure.journal import Journal
-from llgbench.measure.supervisor import Limits
 from llgbench.records import Record
 from llgbench.replay import Rounds
 from llgbench.runner import Tally
@@ -69,7 +69,7 @@ def record(
         rounds: how often each is replayed.
         cases: cases that are not under grammars/, by name.
         results: default: the checkout's results/.
-        limits: of each worker; default: Limits.default().
+        limits: of each worker; default: see supervisor.run.
         retry: measure again what a killed run found to be not available.
         command: what anyone would run to measure this again; kept in the record.
         resumed: called with the record's path and how much it holds already.
@@ -83,7 +83,7 @@ def record(
         UnknownNameError, CaseError: a case cannot be read.
     """
     root = paths.root()
-    limits = limits or Limits.default()
+    limits = limits or Limits.default(supervisor.STEP_S)
     where_from = provenance.collect(root)
     known = inputs.collect(configurations, cases)
     mark = records.fingerprint(

@@ -10,6 +10,7 @@ import click
 
 from llgbench import output
 from llgbench.commands import given
+from llgbench.commands.options import limit_options, limits
 from llgbench.errors import InputError, UnknownNameError
 from llgbench.output import json_option
 
@@ -56,13 +57,15 @@ MAX_THREADS = 512
     "--threads", type=click.IntRange(1, MAX_THREADS), help="That decode; default: all cores."
 )
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
+@limit_options("Most seconds for all cases of one vocab; default: 6 hours.")
 @click.option("--results", type=click.Path(path_type=Path), help="Default: results/.")
 @json_option
 def decode_command(
     vocabs: tuple[str, ...], cases: tuple[str, ...], variants: tuple[str, ...], engine: str,
     model: Path | None, shape: str, modes: tuple[str, ...], sequences: tuple[int, ...],
     rounds: int, free: bool, agree: bool, selection: Selection | None, max_tokens: int, seed: int,
-    context: int | None, threads: int | None, device: Device, results: Path | None, as_json: bool,
+    context: int | None, threads: int | None, device: Device, time_limit: float | None,
+    memory_limit: int | None, results: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Decode with llama.cpp, masked and not, and show where a step's time goes.
 
@@ -91,6 +94,10 @@ def decode_command(
         given.refuse("is of the synthetic model, which --model replaces", "shape")
     if not free:
         given.refuse("goes with --free", "max_tokens")
+    if device != "cpu":
+        given.refuse(
+            "goes with --device cpu, which decodes in a worker", "time_limit", "memory_limit"
+        )
     request = decode_recording.Request(
         cases=cases or ("json-tool-call",),
         vocabs=vocabs or ((_path(model),) if model else ("llama-bpe",)),
@@ -103,6 +110,7 @@ def decode_command(
             agree=agree, max_tokens=max_tokens, seed=seed,
         ),
         model=model, shape=shape, device=device, context=context or 0, threads=threads or 0,
+        limits=limits(decode_recording.SECONDS, time_limit, memory_limit),
     )  # fmt: skip
     _validate_names(request.cases, request.vocabs, request.variants, request.engine, model)
     with output.steps(len(request.vocabs) * len(request.cases), "decoding") as progress:

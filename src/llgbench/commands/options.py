@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from llgbench.isolated import Limits
 
 
 class FiniteFloat(click.FloatRange):
@@ -32,3 +36,31 @@ class FiniteFloat(click.FloatRange):
             self.fail(f"{value} is not a finite number", param, ctx)
         found: float = super().convert(value, param, ctx)
         return found
+
+
+_Command = TypeVar("_Command", bound=Callable[..., object])
+
+
+def limit_options(seconds_help: str) -> Callable[[_Command], _Command]:
+    """Give a command the options of a worker's limits, ``time_limit`` and ``memory_limit``."""
+
+    def decorate(command: _Command) -> _Command:
+        memory = click.option(
+            "--memory-limit", type=click.IntRange(64, 1 << 24), metavar="MIB",
+            help="Most memory for the process that measures; default: 3/4 of the machine's.",
+        )  # fmt: skip
+        time = click.option(
+            "--time-limit", type=FiniteFloat(min=1, max=604_800), metavar="SECONDS",
+            help=seconds_help,
+        )  # fmt: skip
+        return time(memory(command))
+
+    return decorate
+
+
+def limits(default_s: float, seconds: float | None, memory_mib: int | None) -> Limits:
+    """Return the limits that the options ask for, the default where they ask for none."""
+    from llgbench.isolated import Limits
+
+    default = Limits.default(default_s)
+    return Limits(seconds or default.seconds, memory_mib or default.memory_mib)

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from llgbench import output
-from llgbench.commands.options import FiniteFloat
+from llgbench.commands.options import limit_options, limits
 from llgbench.configuration import Configuration, Profile, grid
 from llgbench.errors import InputError
 from llgbench.output import json_option
 
 if TYPE_CHECKING:
     from llgbench.case import Case, TextFormat
-    from llgbench.measure.supervisor import Limits
     from llgbench.records import Entry
     from llgbench.replay import Rounds
 
@@ -44,18 +43,7 @@ if TYPE_CHECKING:
     help="How instances of --maskbench are written; default: as MaskBench's runner does.",
 )
 @click.option("--results", type=click.Path(path_type=Path), help="Default: results/.")
-@click.option(
-    "--time-limit",
-    type=FiniteFloat(min=1, max=86_400),
-    metavar="SECONDS",
-    help="Most seconds for one step, such as one replay of one text; default 300.",
-)
-@click.option(
-    "--memory-limit",
-    type=click.IntRange(64, 1 << 24),
-    metavar="MIB",
-    help="Most memory for the process that measures; default: 3/4 of the machine's.",
-)
+@limit_options("Most seconds for one step, such as one replay of one text; default 300.")
 @click.option("--retry", is_flag=True, help="Try again what a killed run found not available.")
 @json_option
 def run(
@@ -93,6 +81,7 @@ def run(
       llgbench run --maskbench maskbench/data --vocab llama-bpe --variant token_to_piece
     """
     from llgbench import recording
+    from llgbench.measure import supervisor
     from llgbench.variant import DEFAULT_VARIANTS
 
     chosen = variants or DEFAULT_VARIANTS
@@ -117,7 +106,7 @@ def run(
             _rounds(rounds, profile, maskbench is not None),
             cases=cases,
             results=results,
-            limits=_limits(time_limit, memory_limit),
+            limits=limits(supervisor.STEP_S, time_limit, memory_limit),
             retry=retry,
             command=shlex.join(["llgbench", *sys.argv[1:]]),
             resumed=resumed,
@@ -148,13 +137,6 @@ def run(
             f"{tally.wall_ns / 1e9:.1f} s in all, {tally.wall_ns / tally.inside_ns:.2f} times the "
             f"{tally.inside_ns / 1e9:.1f} s inside llguidance; record: {record.path}"
         )
-
-
-def _limits(seconds: float | None, memory_mib: int | None) -> Limits:
-    from llgbench.measure.supervisor import Limits
-
-    default = Limits.default()
-    return Limits(seconds or default.seconds, memory_mib or default.memory_mib)
 
 
 def _own_cases(

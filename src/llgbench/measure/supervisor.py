@@ -12,16 +12,17 @@ import select
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import groupby
 from typing import Protocol
 
 import numpy as np
 
-from llgbench import case, isolated, processes, records
+from llgbench import case, processes, records
 from llgbench.case import Case
 from llgbench.configuration import Configuration
 from llgbench.inputs import gguf_faults
+from llgbench.isolated import Limits
 from llgbench.measure import messages
 from llgbench.measure.group import case_facts
 from llgbench.measure.messages import (
@@ -51,23 +52,9 @@ _LOOK_S = 0.2
 _LAST_WORDS_S = 10.0
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What a worker may take; recorded with the results.
-
-    Attributes:
-        seconds: for one step: opening the vocabulary, building a tokenizer, judging a text, or
-            replaying it once under one configuration.
-        memory_mib: what it may write to (RLIMIT_DATA).
-    """
-
-    seconds: float
-    memory_mib: int
-
-    @classmethod
-    def default(cls) -> Limits:
-        """Return five minutes, and three quarters of the machine's memory."""
-        return cls(300.0, isolated.default_memory_mib())
+# For one step: opening the vocabulary, building a tokenizer, judging a text, or replaying it once
+# under one configuration.
+STEP_S = 300.0
 
 
 class Keeping(Protocol):
@@ -105,7 +92,7 @@ def run(
         tally: told where the time goes.
         cases: cases that are not under grammars/, by name.
         progress: called with a line before each group.
-        limits: of a worker; default: Limits.default().
+        limits: of a worker, the seconds of one step; default: STEP_S.
         journal: keeps what a group has found before it is finished.
         inputs: a hash of everything that a configuration's numbers depend on, for the journal.
 
@@ -115,7 +102,7 @@ def run(
     """
     ordered = sorted(configurations, key=lambda c: c.vocab)  # stable: the rest keeps its order
     for vocab, of_vocab in groupby(ordered, key=lambda c: c.vocab):
-        with _OneVocab(vocab, limits or Limits.default(), tally) as one:
+        with _OneVocab(vocab, limits or Limits.default(STEP_S), tally) as one:
             for name, listed in groupby(of_vocab, key=lambda c: c.case):
                 subject = (cases or {}).get(name) or case.load(name)
                 progress(f"{name} on {vocab}")
