@@ -93,8 +93,9 @@ def test_the_configuration_beside_the_results_names_the_repository(
     path.write_text("// as ASV takes it\n" + json.dumps(conf))
     for place in (tmp_path / "results", results):
         assert history.beside(place) == Repository(folder, ("main", "feature"))
-    path.write_text(json.dumps({**conf, "branches": [None]}))
-    assert history.beside(results) == Repository(folder, ("main",))
+    for unnamed in (None, "HEAD"):  # the branch the checkout is on, by its name
+        path.write_text(json.dumps({**conf, "branches": [unnamed]}))
+        assert history.beside(results) == Repository(folder, ("main",))
     path.write_text(json.dumps({**conf, "repo": "https://example.org/p"}))
     assert history.beside(results) is None
     for text in ("{", "[]", '{"version": 1}', '{"version": 1, "repo": 1, "branches": 2}'):

@@ -146,7 +146,8 @@ def _configured(path: Path) -> Repository | None:
     try:
         found = Config.load(str(path))
         branches: Sequence[str | None] = found.branches
-        names = [str(branch) for branch in branches if branch is not None]
+        # HEAD is whatever branch the checkout is on: its series have that branch's name.
+        names = [str(branch) for branch in branches if branch not in (None, "HEAD")]
         repository = path.parent / str(found.repo)
     except (UserError, OSError, ValueError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: {files.one_line(error)}") from None
