@@ -9,7 +9,7 @@ MACHINE ?= $(shell hostname)
 bench: install engines
 	@$(BIN)/asv machine --yes --machine $(MACHINE) > /dev/null
 	@echo "ASV: the environment of the current commit"
-	@$(BIN)/asv check > /dev/null
+	@said=$$($(BIN)/asv check --verbose 2>&1) || { echo "$$said"; exit 1; }
 	@echo "ASV: the quick profile on the current commit (at most 5 minutes on two cores)"
 	$(BIN)/asv run --machine $(MACHINE) --launch-method forkserver --show-stderr --bench '^(grid|tokenizer|operations|fallback)' 'HEAD^!'
 	$(BIN)/llgbench report --print

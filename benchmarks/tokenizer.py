@@ -45,7 +45,7 @@ class Tokenizer:
 
 
 class TokenBytes:
-    """Tokens whose bytes a variant gives llguidance wrong (the first document, section 4.3)."""
+    """Tokens whose bytes a variant gives llguidance wrong."""
 
     version = "1"
     unit = "tokens"

@@ -80,3 +80,9 @@ def test_asv_refuses_what_it_could_not_measure(
     monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(InputError, match="cargo"):
         asv_config.write(checkout)
+
+
+@pytest.mark.parametrize("path", ["asv.conf.json", "results/reference.json"])
+def test_our_own_configurations_need_no_branch_main(path: str) -> None:
+    """A clone of another branch, or of a single commit, has none, and asv check fails there."""
+    assert Config.load(str(paths.root() / path)).branches == ["HEAD"]

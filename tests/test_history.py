@@ -93,8 +93,14 @@ def test_the_configuration_beside_the_results_names_the_repository(
     path.write_text("// as ASV takes it\n" + json.dumps(conf))
     for place in (tmp_path / "results", results):
         assert history.beside(place) == Repository(folder, ("main", "feature"))
-    path.write_text(json.dumps({**conf, "branches": [None]}))
-    assert history.beside(results) == Repository(folder, ("main",))
+    for unnamed in (None, "HEAD"):  # the branch the checkout is on, by its name
+        path.write_text(json.dumps({**conf, "branches": [unnamed]}))
+        assert history.beside(results) == Repository(folder, ("main",))
+    clone = tmp_path / "clone"
+    made_results.git(tmp_path, "clone", "--quiet", str(folder), str(clone))
+    made_results.git(clone, "checkout", "--quiet", "-b", "mine")
+    path.write_text(json.dumps({**conf, "repo": "clone", "branches": ["HEAD"]}))
+    assert history.beside(results) == Repository(clone, ("main",))  # the remote's, in a clone
     path.write_text(json.dumps({**conf, "repo": "https://example.org/p"}))
     assert history.beside(results) is None
     for text in ("{", "[]", '{"version": 1}', '{"version": 1, "repo": 1, "branches": 2}'):

@@ -1,4 +1,4 @@
-"""Section 8 of the first document, with a synthetic model: what each variant lets it write."""
+"""What each variant lets a synthetic model write."""
 
 from __future__ import annotations
 

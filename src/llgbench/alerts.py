@@ -131,7 +131,7 @@ def _of_asv(
     if unusable:
         notes.append(f"{unusable} times or ratios of zero or below have no relative change")
     if len({one.commit for one in measured}) == 1:
-        notes.append("one commit has results; a change takes two")
+        notes.append("one commit has results; a change requires two")
     return Found(tuple(sorted(found, key=lambda a: a.since)), tuple(notes))
 
 

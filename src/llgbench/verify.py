@@ -1,4 +1,4 @@
-"""``llgbench verify``: what section 8 of the first document checks, through the whole loop.
+"""``llgbench verify``: whether each variant lets the right text come out of the whole loop.
 
 A synthetic model draws at random, so only the grammar can make its text right: a forced literal,
 a JSON enumeration, and a forced skeleton around a free region.
@@ -71,7 +71,7 @@ class Verification:
 
     @property
     def expected(self) -> bool:
-        """Whether it is as the first document has it.
+        """Whether the variant does what it promises.
 
         A variant that leaves llguidance without an inexact tokenize_fn must be right; the others
         are what they are on a vocabulary whose tokenizer adds to the bytes.

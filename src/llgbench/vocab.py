@@ -396,8 +396,8 @@ class Vocab(_Handle):
     def is_byte_exact(self) -> bool:
         """Whether llama_tokenize returns exactly the bytes of the probes.
 
-        The probes are those of the first document, section 5.3: a SentencePiece prefix, white
-        space inside, a newline. Any failure counts as not exact.
+        The probes are a SentencePiece prefix, white space inside, and a newline. Any failure counts
+        as not exact.
         """
         return all(self.spell(self.tokenize(p, parse_special=True)) == p for p in PROBES)
 

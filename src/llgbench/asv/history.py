@@ -141,12 +141,22 @@ def _configured(path: Path) -> Repository | None:
     try:
         found = Config.load(str(path))
         branches: Sequence[str | None] = found.branches
-        names = [str(branch) for branch in branches if branch is not None]
+        names = [str(branch) for branch in branches if branch not in (None, "HEAD")]
         repository = path.parent / str(found.repo)
     except (UserError, OSError, ValueError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: {files.one_line(error)}") from None
     # ASV has a copy of what it fetched over the network.
     for place in (repository, path.parent / str(found.project)):
         if place.is_dir() and _git(place, "rev-parse", "--git-dir", needed=False):
-            return named(place, names)
+            return named(place, names or (_default(place),))
     return None
+
+
+def _default(path: Path) -> str:
+    """Return the branch that a configuration without a name means.
+
+    A clone has its remote's main branch, so that alerts keep their names on a feature branch.
+    """
+    name = "refs/remotes/origin/HEAD"
+    found = _git(path, "symbolic-ref", "--quiet", "--short", name, needed=False)
+    return found[0].removeprefix("origin/") if found else _current(path)

@@ -23,17 +23,30 @@ if TYPE_CHECKING:
 @click.argument("head", required=False)
 @click.option("--case", "cases", multiple=True, help="Default: the quick profile's; repeat.")
 @click.option("--vocab", "vocabs", multiple=True, help="Default: llama-bpe; repeat.")
-@click.option("--variant", default="greedy_tokenize", show_default=True, help="Bridge of both.")
 @click.option(
-    "--threshold", type=FiniteFloat(0, 1), help="Least change of interest.  [default: 0.02]"
+    "--variant", default="greedy_tokenize", show_default=True, help="Bridge of both sides."
 )
 @click.option(
-    "--budget", type=FiniteFloat(5, MAX_BUDGET_S), default=300.0, show_default=True, help="Seconds."
+    "--threshold",
+    type=FiniteFloat(0, 1),
+    help="Least change of interest.  [default: 0.02; --count: 0.005]",
+)
+@click.option(
+    "--budget",
+    type=FiniteFloat(5, MAX_BUDGET_S),
+    default=300.0,
+    show_default=True,
+    help="Seconds in all.",
 )
 @click.option("--self", "against_itself", is_flag=True, help="A/A: the noise floor of BASE.")
 @click.option("--count", is_flag=True, help="Count instructions (callgrind); they decide.")
 @click.option("--where-equal", is_flag=True, help="Compare the cases whose masks agree.")
-@click.option("--output", "folder", type=click.Path(path_type=Path), help="Where the files go.")
+@click.option(
+    "--output",
+    "folder",
+    type=click.Path(path_type=Path),
+    help="Folder of the files.  [default: comparisons/TIME]",
+)
 @json_option
 def compare_command(
     base: str,
@@ -49,7 +62,7 @@ def compare_command(
     folder: Path | None,
     as_json: bool,
 ) -> None:
-    """Compare two engines: ratios with intervals, a verdict a metric, one line for the whole.
+    """Compare two engines: ratios with intervals, a verdict per metric, one line for the whole.
 
     BASE and HEAD are an engine's name, pypi:VERSION, a library, or git:PATH@REV (a llguidance
     checkout, built by cargo); ENGINE+fallback=on switches the greedy lexeme fallback on.

@@ -27,34 +27,47 @@ MAX_THREADS = 512
 
 
 @click.command("decode")
-@click.option("--vocab", "vocabs", multiple=True, help="By name, or a GGUF file; repeat.")
+@click.option("--vocab", "vocabs", multiple=True, help="A vocab by name, or a GGUF file; repeat.")
 @click.option("--case", "cases", multiple=True, help="Default: json-tool-call; repeat.")
 @click.option("--variant", "variants", multiple=True, help="Default: the four variants.")
-@click.option("--engine", default="default", help="An engine's name, pypi:VERSION, or a library.")
+@click.option("--engine", default="default", help="NAME, pypi:VERSION, git:PATH@REV, or a library.")
 @click.option("--model", type=click.Path(path_type=Path), help="A GGUF file with weights.")
 @click.option(
     "--shape", type=click.Choice(SHAPES), default="nano", show_default=True,
-    help="Of the synthetic model that is made where no --model is given.",
+    help="Shape of the synthetic model, used without --model.",
 )  # fmt: skip
 @click.option(
     "--mode", "modes", multiple=True, type=click.Choice(MODES), help="Default: mask-first; repeat."
 )
 @click.option(
-    "--sequences", multiple=True, type=click.IntRange(1, 32), help="At once; default 1; repeat."
+    "--sequences",
+    multiple=True,
+    type=click.IntRange(1, 32),
+    help="Sequences at once; default 1; repeat.",
 )
 @click.option("--rounds", type=click.IntRange(1, 1000), default=3, show_default=True)
 @click.option("--free", is_flag=True, help="Commit what was sampled and check the text.")
 @click.option("--agree", is_flag=True, help="Make the trace's token the model's own choice.")
 @click.option(
-    "--select", "selection", type=click.Choice(SELECTIONS), help="Default: greedy; --free: dist."
-)
-@click.option("--max-tokens", type=click.IntRange(1, 100_000), default=256, help="Of --free.")
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, help="Of draws.")
-@click.option(
-    "--context", type=click.IntRange(1, 2**31 - 1), help="Tokens a sequence; default: enough."
+    "--select",
+    "selection",
+    type=click.Choice(SELECTIONS),
+    help="How tokens are chosen; default: greedy; --free: dist.",
 )
 @click.option(
-    "--threads", type=click.IntRange(1, MAX_THREADS), help="That decode; default: all cores."
+    "--max-tokens",
+    type=click.IntRange(1, 100_000),
+    default=256,
+    help="Most tokens of a --free text.",
+)
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, help="Seed of what is drawn.")
+@click.option(
+    "--context", type=click.IntRange(1, 2**31 - 1), help="Tokens per sequence; default: enough."
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(1, MAX_THREADS),
+    help="Threads that decode; default: all cores.",
 )
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
 @limit_options("Most seconds for all cases of one vocab; default: 6 hours.")

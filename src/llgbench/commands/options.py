@@ -18,7 +18,7 @@ class FiniteFloat(click.FloatRange):
     ``FiniteFloat(min=0, max=1)``; other arguments are those of :class:`click.FloatRange`.
     """
 
-    name = "finite number"
+    name = "number"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None

@@ -17,9 +17,17 @@ Tables = dict[str, list[dict[str, Any]]]
 
 
 @click.command("overhead")
-@click.option("--vocab", default="llama-bpe", show_default=True, help="By name, or a GGUF file.")
+@click.option(
+    "--vocab", default="llama-bpe", show_default=True, help="A vocab by name, or a GGUF file."
+)
 @click.option("--rounds", type=click.IntRange(1, 1000), default=12, show_default=True)
-@click.option("--longest", type=click.IntRange(16), default=16384, show_default=True, help="Top n.")
+@click.option(
+    "--longest",
+    type=click.IntRange(16),
+    default=16384,
+    show_default=True,
+    help="Largest n of a b{n} d.",
+)
 @click.option("--count", is_flag=True, help="Count instructions under callgrind (some minutes).")
 @click.option("--results", type=click.Path(path_type=Path), help="With --count. Default: results/.")
 @json_option

@@ -26,14 +26,16 @@ if TYPE_CHECKING:
 @click.option("--vocab", "vocabs", multiple=True, help="A vocab by name, or a GGUF file; repeat.")
 @click.option("--case", "case_names", multiple=True, help="A case by name, or its folder; repeat.")
 @click.option("--variant", "variants", multiple=True, help="Default: the four variants.")
-@click.option("--engine", default="default", help="An engine's name, pypi:VERSION, or a library.")
+@click.option("--engine", default="default", help="NAME, pypi:VERSION, git:PATH@REV, or a library.")
 @click.option("--rounds", type=click.IntRange(1, 10_000), help="Cold replays; twice as many warm.")
 @click.option("--profile", type=click.Choice(["quick", "full"]), help="The suite's own grid.")
 @click.option("--maskbench", type=click.Path(path_type=Path), help="A folder of MaskBench files.")
 @click.option(
     "--grammar", type=click.Path(path_type=Path), help="Your grammar: .lark, or a schema."
 )
-@click.option("--text", "texts", multiple=True, type=click.Path(path_type=Path), help="Its texts.")
+@click.option(
+    "--text", "texts", multiple=True, type=click.Path(path_type=Path), help="A text for it; repeat."
+)
 @click.option(
     "--special-tokens", is_flag=True, help="Names of special tokens in a --text are the tokens."
 )

@@ -14,7 +14,9 @@ from llgbench.output import EXIT_DIFFERENCE, json_option
 @click.command("verify")
 @click.option("--vocab", "vocabs", multiple=True, help="Only these (default: one of each kind).")
 @click.option("--variant", "variants", multiple=True, help="Only these (default: the four).")
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, help="Of the model's draws.")
+@click.option(
+    "--seed", type=click.IntRange(0, 2**32 - 1), default=0, help="Seed of what the model draws."
+)
 @click.option("--texts", "show_texts", is_flag=True, help="Also show what came out.")
 @json_option
 def verify_command(
