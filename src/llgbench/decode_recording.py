@@ -31,8 +31,6 @@ from llgbench.vocab import vocab_path
 FOLDER = "decode"
 # llama.cpp rounds a context up to this.
 _CONTEXT_STEP = 256
-# A large model takes hours over many texts; what takes longer hangs.
-_SECONDS = 6 * 3600.0
 
 
 @dataclass(frozen=True)
@@ -52,6 +50,7 @@ class Request:
         device: where the layers are.
         context: tokens a sequence; 0: as many as the longest text takes.
         threads: that decode; 0: all cores.
+        time_limit_s: most seconds for one worker; a large model takes hours over many texts.
     """
 
     cases: tuple[str, ...]
@@ -66,6 +65,7 @@ class Request:
     device: Device = "cpu"
     context: int = 0
     threads: int = 0
+    time_limit_s: int = 6 * 3600
 
     def configurations(self, vocab: str) -> list[Configuration]:
         """Return the configurations of one vocab."""
@@ -163,7 +163,7 @@ def _in_worker(
         into, words = folder / "pieces", None
         into.touch()
         try:
-            isolated.call_within(_SECONDS, serve, request, first, last, into)
+            isolated.call_within(request.time_limit_s, serve, request, first, last, into)
         except ProcessError as error:
             known = gguf_faults.diagnose(vocab_path(request.vocabs[0]))
             words = f"llama.cpp: {known}" if known else str(error)

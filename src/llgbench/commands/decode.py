@@ -57,12 +57,17 @@ MAX_THREADS = 512
 )
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
 @click.option("--results", type=click.Path(path_type=Path), help="Default: results/.")
+@click.option(
+    "--time-limit", type=click.IntRange(1, 604_800), default=21_600, show_default=True,
+    metavar="SECONDS", help="Most seconds for the process that decodes with one vocab.",
+)  # fmt: skip
 @json_option
 def decode_command(
     vocabs: tuple[str, ...], cases: tuple[str, ...], variants: tuple[str, ...], engine: str,
     model: Path | None, shape: str, modes: tuple[str, ...], sequences: tuple[int, ...],
     rounds: int, free: bool, agree: bool, selection: Selection | None, max_tokens: int, seed: int,
-    context: int | None, threads: int | None, device: Device, results: Path | None, as_json: bool,
+    context: int | None, threads: int | None, device: Device, results: Path | None,
+    time_limit: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Decode with llama.cpp, masked and not, and show where a step's time goes.
 
@@ -103,6 +108,7 @@ def decode_command(
             agree=agree, max_tokens=max_tokens, seed=seed,
         ),
         model=model, shape=shape, device=device, context=context or 0, threads=threads or 0,
+        time_limit_s=time_limit,
     )  # fmt: skip
     _validate_names(request.cases, request.vocabs, request.variants, request.engine, model)
     with output.steps(len(request.vocabs) * len(request.cases), "decoding") as progress:
@@ -169,6 +175,7 @@ def _validate_names(
 ) -> None:  # fmt: skip
     """Refuse an unknown name before a model is made."""
     from llgbench import case, registry, variant, vocab
+    from llgbench.engines.facts import facts
     from llgbench.errors import ModelError, UnavailableError
 
     for name in variants:
@@ -183,6 +190,6 @@ def _validate_names(
             raise UnknownNameError("vocab", name, known)
     if engine != "default":
         try:
-            registry.get(engine)
+            facts(registry.locate(engine))  # a library that does not survive it ends a worker
         except UnavailableError as error:
             raise InputError(str(error)) from None

@@ -9,6 +9,9 @@ from pathlib import Path
 from llgbench import engine, isolated
 from llgbench.errors import EngineError, ProcessError
 
+# To load and to be asked takes a second or two; what is slower hangs.
+_SECONDS = 120.0
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -34,7 +37,7 @@ def facts(library: Path) -> Facts:
         EngineError: it cannot serve, or does not survive being asked.
     """
     try:
-        return isolated.call(examine, library)
+        return isolated.call_within(_SECONDS, examine, library)
     except ProcessError as error:
         raise EngineError(f"{library}: cannot serve as an engine: {error}") from None
 
