@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from asv.config import Config
 from llgbench import asv_config, paths, registry
 from llgbench.asv import metrics
 from llgbench.commit_benchmarks import ratio_twin
-from llgbench.errors import InputError, UnknownNameError
+from llgbench.errors import InputError, RecordError, UnknownNameError
 
 
 @pytest.fixture
@@ -86,3 +87,16 @@ def test_asv_refuses_what_it_could_not_measure(
 def test_our_own_configurations_need_no_branch_main(path: str) -> None:
     """A clone of another branch, or of a single commit, has none, and asv check fails there."""
     assert Config.load(str(paths.root() / path)).branches == ["HEAD"]
+
+
+def test_a_full_disk_leaves_no_half_suite(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}")
+    first = asv_config.write(checkout, checkout.parent / "first").stat().st_size
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (first + 1, hard))
+    try:
+        with pytest.raises(RecordError, match=r"cannot write .*masks\.py: File too large"):
+            asv_config.write(checkout, checkout.parent / "second")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not (checkout.parent / "second").exists()

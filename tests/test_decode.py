@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,7 @@ from llgbench import (
 from llgbench.commands import decode as command
 from llgbench.decode import MODES, Plan, Run
 from llgbench.errors import GrammarError, InputError, ModelError, RecordError
+from llgbench.isolated import Limits
 from llgbench.model import Context, Model, synthesize
 from llgbench.records import Record
 from llgbench.replay import with_end
@@ -466,3 +468,25 @@ def test_a_run_in_which_nothing_could_be_measured_leaves_nothing(tmp_path: Path)
     assert made.entries
     assert all(entry.unavailable for entry in made.entries)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_engine_that_dies_as_it_loads_is_one_line(tmp_path: Path) -> None:
+    library = faulty_engine.build(tmp_path, "llg_get_version", "abort();")
+    done = subprocess.run(
+        [sys.executable, "-m", "llgbench.cli", "decode", "--engine", library, "--vocab", SPM,
+         "--results", tmp_path / "new"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr == f"llgbench: {library}: cannot serve as an engine: killed by SIGABRT\n"
+    assert not (tmp_path / "new").exists()
+
+
+def test_an_engine_that_hangs_is_a_row(lab: Lab, tmp_path: Path) -> None:
+    library = faulty_engine.build(tmp_path, "llg_new_matcher", "for (;;) pause();")
+    request = decode_recording.Request(
+        ("json-enum",), (SPM,), ("greedy_tokenize",), engine=str(library), plan=Plan(rounds=1),
+        threads=1, limits=Limits(10, 8000),
+    )  # fmt: skip
+    made = decode_recording.record(request, tmp_path)
+    assert [e.unavailable for e in made.entries] == ["ended after its time limit of 10 s"]

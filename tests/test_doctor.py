@@ -57,3 +57,9 @@ def test_no_tools(tmp_path: Path) -> None:
     found = doctor(PATH=str(tmp_path))
     assert [found[name]["status"] for name in ("cargo", "git", "valgrind")] == ["skip"] * 3
     assert found["engine wheel"]["status"] == "ok"
+
+
+def test_a_cache_that_cannot_be_read(tmp_path: Path) -> None:
+    found = doctor(LLGBENCH_CACHE=str(tmp_path / ("x" * 300)))
+    assert "File name too long" in found["engines"]["detail"]
+    assert "llama.cpp" in found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,6 +85,17 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
         files.write(blocked, "new")
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["kept"]
+
+
+def test_a_write_that_a_full_disk_refuses_leaves_no_folder(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
+    try:
+        with pytest.raises(FileError, match=r"cannot write .*: File too large"):
+            files.write(tmp_path / "new" / "newer" / "file", "x" * 100)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_written_file_has_the_mode_of_any_other(tmp_path: Path) -> None:

@@ -115,14 +115,17 @@ def test_no_memory_for_a_shape(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Non
     one_line(error)
 
 
-def test_no_room_on_the_disk_leaves_nothing(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_room_on_the_disk_leaves_nothing(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Usage:
         free = 1000
 
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage)
+    monkeypatch.setenv("LLGBENCH_CACHE", str(tmp_path / "cache"))
     with pytest.raises(UnavailableError, match="are free; choose a smaller --shape"):
         synthesize("nano", lab.vocab("gpt-2"))
-    assert not model.synthetic_path("nano", lab.vocab("gpt-2")).exists()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_context_no_memory_holds_is_refused(tiny: Path) -> None:

@@ -159,3 +159,16 @@ def _wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:
     while not condition():
         assert time.monotonic() < until, "it did not come about"
         time.sleep(0.02)
+
+
+def test_no_folder_is_made_where_nothing_would_remove_it(tmp_path: Path) -> None:
+    """The keeper, which removes it, takes descriptors that there may not be."""
+    code = (
+        "import resource, sys, tempfile; from llgbench import processes\n"
+        "tempfile.tempdir = sys.argv[1]\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (5, 5))\n"
+        "with processes.temporary_folder(): pass\n"
+    )
+    done = processes.run([PYTHON, "-c", code, tmp_path])
+    assert "Too many open files" in done.stderr
+    assert list(tmp_path.iterdir()) == []

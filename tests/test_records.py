@@ -297,6 +297,7 @@ def altered(folder: Path, line: int, change: Any) -> Path:
         (1, lambda c: c["facts"].update(texts=[1]), r"\$\.facts\.texts"),
         (1, lambda c: c["facts"].update(value=float("nan")), "NaN is not a finite number"),
         (1, lambda c: c.update(configuration=["a"]), r"\$\.configuration"),
+        (1, lambda c: c["configuration"].__setitem__(0, ""), r"\$\.configuration\[0\]"),
         (1, lambda c: {"end": "now"}, "behind the end"),
         (
             2,

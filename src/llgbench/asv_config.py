@@ -16,10 +16,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import llgbench
-from llgbench import case, git_build, paths, registry, vocab
+from llgbench import case, files, git_build, paths, registry, vocab
 from llgbench.asv import metrics
 from llgbench.commit_benchmarks import RATIOS, TIMES
 from llgbench.configuration import QUICK_JSON_CASES
+from llgbench.engines.facts import facts
 from llgbench.errors import InputError, RecordError, UnknownNameError
 
 _BENCHMARKS = '''"""Masks, tokens and compilation, commit by commit; written by llgbench asv.
@@ -169,28 +170,34 @@ def write(
     for name in vocabs:
         if name not in known:
             raise UnknownNameError("vocab", name, known)
-    reference = registry.get(registry.WHEEL)
+    reference = facts(registry.locate(registry.WHEEL))
     folder = folder or repo.with_name(f"{repo.name}-asv")
-    try:
-        (folder / "benchmarks").mkdir(parents=True, exist_ok=True)
-        path = folder / "asv.conf.json"
-        path.write_text(json.dumps(configuration(repo, branch), indent=4) + "\n")
-        (folder / "benchmarks" / "__init__.py").write_text("")
-        (folder / "benchmarks" / "masks.py").write_text(
-            _BENCHMARKS.format(
-                cases=list(cases or QUICK_JSON_CASES),
-                vocabs=list(vocabs or ("llama-bpe",)),
-                release=reference.release,
-                sha256=reference.sha256,
-                times=TIMES,
-                ratios=RATIOS,
-                variable=paths.ROOT_VARIABLE,
-                root=str(paths.root()),
-                time_unit=metrics.NS.unit,
-                ratio_unit=metrics.RATIO.unit,
-                sameness_unit=metrics.SAME.unit,
-            )
-        )
-    except OSError as error:
-        raise RecordError(f"cannot write {folder}: {error.strerror}") from None
+    path = folder / "asv.conf.json"
+    benchmarks = _BENCHMARKS.format(
+        cases=list(cases or QUICK_JSON_CASES),
+        vocabs=list(vocabs or ("llama-bpe",)),
+        release=reference.release,
+        sha256=reference.sha256,
+        times=TIMES,
+        ratios=RATIOS,
+        variable=paths.ROOT_VARIABLE,
+        root=str(paths.root()),
+        time_unit=metrics.NS.unit,
+        ratio_unit=metrics.RATIO.unit,
+        sameness_unit=metrics.SAME.unit,
+    )
+    contents = {
+        path: json.dumps(configuration(repo, branch), indent=4) + "\n",
+        folder / "benchmarks" / "__init__.py": "",
+        folder / "benchmarks" / "masks.py": benchmarks,
+    }
+    with files.folder(folder / "benchmarks", error=RecordError):
+        new = [file for file in contents if not file.exists()]
+        try:
+            for file, content in contents.items():
+                files.write(file, content, error=RecordError)
+        except RecordError:  # of a suite that is not whole, nothing
+            for file in new:
+                file.unlink(missing_ok=True)
+            raise
     return path

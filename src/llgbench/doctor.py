@@ -35,12 +35,14 @@ def examine() -> Iterator[Finding]:
     """Look at engines, vocabularies, llama.cpp's backends, tools, and the machine."""
     for what, look in (
         ("engines", _engines), ("vocabs", _vocabs), ("llama.cpp", _llama), ("tools", _tools),
-        ("machine", _machine),
+        ("valgrind", _valgrind), ("machine", _machine),
     ):  # fmt: skip
         try:
             yield from look()
         except LlgbenchError as error:  # the others are looked at all the same
             yield Finding(what, "skip", str(error), "see the message")
+        except OSError as error:  # such as a cache of another user
+            yield Finding(what, "skip", f"{error.filename}: {error.strerror}", "see the message")
 
 
 def _engines() -> Iterator[Finding]:
@@ -92,6 +94,9 @@ def _llama() -> Iterator[Finding]:
 def _tools() -> Iterator[Finding]:
     yield _tool("cargo", "engines are not built: greedy_lexeme_fallback is not available")
     yield _tool("git", "engines of a checkout (git:PATH@REV) are not built")
+
+
+def _valgrind() -> Iterator[Finding]:
     why = callgrind.missing()
     if why is None:
         yield Finding("valgrind", "ok", "instructions can be counted")

@@ -145,7 +145,9 @@ def write(path: Path, content: str | bytes, *, error: type[LlgbenchError] = File
     """
     data = content.encode() if isinstance(content, str) else content
     part = path.with_name(f".{path.name}-{os.getpid()}-{secrets.token_hex(4)}.part")
+    made: list[Path] = []
     try:
+        made = [p for p in path.parents if not p.exists()]
         path.parent.mkdir(parents=True, exist_ok=True)
         with part.open("xb") as file:
             file.write(data)
@@ -155,6 +157,7 @@ def write(path: Path, content: str | bytes, *, error: type[LlgbenchError] = File
     finally:
         with suppress(OSError):
             part.unlink()
+        _remove_empty(made)
 
 
 @contextmanager
@@ -189,9 +192,14 @@ def folder(
             raise error(f"cannot write {path}: {why.strerror}") from None
         yield path
     finally:
-        for one in made:
-            with suppress(OSError):  # something is in it
-                one.rmdir()
+        _remove_empty(made)
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    """Remove folders, the innermost first, up to one that something is in."""
+    for one in folders:
+        with suppress(OSError):
+            one.rmdir()
 
 
 def _make_numbered(path: Path) -> Path:

@@ -21,7 +21,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from llgbench import paths
+from llgbench import files, paths
 from llgbench._native import ffi, lib
 from llgbench.engine import _Handle
 from llgbench.errors import InputError, ModelError, UnavailableError, UnknownNameError
@@ -135,22 +135,23 @@ def synthesize(shape_name: str, vocab: Vocab) -> Path:
     sizes = shape(shape_name)
     needed = sizes.file_bytes(vocab.n_tokens)
     _require_memory(needed, f"shape {shape_name} on {vocab.name}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(path.parent).free
-        if needed > free:
-            raise UnavailableError(
-                f"shape {shape_name} on {vocab.name} takes {_size(needed)} in {path.parent}, where "
-                f"{_size(free)} are free; choose a smaller --shape or set {paths.CACHE_VARIABLE}"
-            )
-        part = path.with_suffix(f".{os.getpid()}.part")
+    with files.folder(path.parent, error=UnavailableError):
         try:
-            _write(part, shape_name, sizes, vocab)
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
-    except OSError as error:
-        raise UnavailableError(f"cannot write {path}: {error.strerror}") from None
+            free = shutil.disk_usage(path.parent).free
+            if needed > free:
+                raise UnavailableError(
+                    f"shape {shape_name} on {vocab.name} takes {_size(needed)} in {path.parent}, "
+                    f"where {_size(free)} are free; choose a smaller --shape or set "
+                    f"{paths.CACHE_VARIABLE}"
+                )
+            part = path.with_suffix(f".{os.getpid()}.part")
+            try:
+                _write(part, shape_name, sizes, vocab)
+                part.replace(path)
+            finally:
+                part.unlink(missing_ok=True)
+        except OSError as error:
+            raise UnavailableError(f"cannot write {path}: {error.strerror}") from None
     return path
 
 

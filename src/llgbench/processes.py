@@ -323,8 +323,9 @@ def _keeper() -> _Keeper:
 @cache
 def _scratch() -> Path:
     """Return the folder of all temporary files of this process and its children."""
+    guard = _keeper()  # where there is none, no folder is made that nobody would remove
     folder = Path(tempfile.mkdtemp(prefix="llgbench-"))
-    _keeper().tell(f"+f{folder}")
+    guard.tell(f"+f{folder}")
     return folder
 
 

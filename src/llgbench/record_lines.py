@@ -96,7 +96,9 @@ class Packed(TypedDict):
     data: str
 
 
-_Configuration = Annotated[list[str], msgspec.Meta(min_length=3, max_length=4)]
+# In the tables an empty name stands for the pool of all.
+_Name = Annotated[str, msgspec.Meta(min_length=1)]
+_Configuration = Annotated[list[_Name], msgspec.Meta(min_length=3, max_length=4)]
 
 
 class Measured(TypedDict):

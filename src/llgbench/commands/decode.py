@@ -190,6 +190,7 @@ def _validate_names(
 ) -> None:  # fmt: skip
     """Refuse an unknown name before a model is made."""
     from llgbench import case, registry, variant, vocab
+    from llgbench.engines.facts import facts
     from llgbench.errors import ModelError, UnavailableError
 
     for name in variants:
@@ -204,6 +205,6 @@ def _validate_names(
             raise UnknownNameError("vocab", name, known)
     if engine != "default":
         try:
-            registry.get(engine)
+            facts(registry.locate(engine))  # a library that does not survive it ends a worker
         except UnavailableError as error:
             raise InputError(str(error)) from None

@@ -8,6 +8,10 @@ from pathlib import Path
 
 from llgbench import engine, isolated
 from llgbench.errors import EngineError, ProcessError
+from llgbench.isolated import Limits
+
+# To load and to be asked takes a second or two; what is slower hangs.
+_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ def facts(library: Path) -> Facts:
         EngineError: it cannot serve, or does not survive being asked.
     """
     try:
-        return isolated.call(examine, library)
+        return isolated.call_within(Limits.default(_SECONDS), examine, library)
     except ProcessError as error:
         raise EngineError(f"{library}: cannot serve as an engine: {error}") from None
 
