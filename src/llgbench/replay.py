@@ -276,7 +276,7 @@ def units(
     traces: Sequence[TokenArray],
     rounds: Rounds,
     skip: Container[Unit] = (),
-    doing: Callable[[str], None] = lambda _: None,
+    doing: Callable[[str, int], None] = lambda _name, _text: None,
 ) -> Iterator[tuple[Unit, dict[str, Samples]]]:
     """Replay every trace under every subject, interleaved; yield each unit as it is done.
 
@@ -289,7 +289,8 @@ def units(
         traces: token ids, each shape (n,), uint32, the end token included where wanted.
         rounds: how often.
         skip: units that are not measured.
-        doing: called with a subject's name before the engine is asked to do something for it.
+        doing: called with a subject's name and a text's index before the engine is asked to do
+            something for them.
 
     Raises:
         GrammarError: a grammar does not compile.
@@ -325,7 +326,7 @@ class _Piece:
 
     def __init__(
         self, subjects: Mapping[str, Subject], order: Sequence[str], traces: Sequence[TokenArray],
-        known: dict[tuple[str, int], _Course], doing: Callable[[str], None],
+        known: dict[tuple[str, int], _Course], doing: Callable[[str, int], None],
     ) -> None:  # fmt: skip
         """Begin; ``known`` keeps how the replays of each subject and trace go."""
         self.samples = {name: Samples() for name in subjects}
@@ -337,7 +338,7 @@ class _Piece:
         matchers: dict[str, Matcher] = {}
         try:
             for name in self._order:
-                self._doing(name)
+                self._doing(name, at)
                 subject = self._subjects[name]
                 matchers[name] = subject.tokenizer.matcher(subject.grammar)
                 self._cold(name, matchers[name], at, facts)
@@ -375,7 +376,7 @@ class _Piece:
 
     def _again(self, name: str, matcher: Matcher, at: int, op: Op = Op.MASK) -> Replay | None:
         """Replay a text after a reset; None where that is not as it was before."""
-        self._doing(name)
+        self._doing(name, at)
         done = replay(matcher, self._traces[at], op, reset=True)
         self.samples[name].inside_ns += done.inside_ns
         # An errored matcher cannot be reset, and a spent one is never timed.
@@ -385,7 +386,7 @@ class _Piece:
 
     def _sibling(self, name: str, elder: Matcher, at: int) -> None:
         """Replay a text on a clone of a matcher that another text has used."""
-        self._doing(name)
+        self._doing(name, at)
         if not elder.reset():
             return
         into = self.samples[name]

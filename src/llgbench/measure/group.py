@@ -95,16 +95,14 @@ def _measured(
     subjects = {str(c): Subject(item.tokenizer, item.grammar) for c, item in ready.items()}
     by_name = {str(c): c for c in ready}
     at = {str(c): number for number, c in enumerate(group.configurations)}
-    text = 0
 
-    def doing(name: str) -> None:
+    def doing(name: str, text: int) -> None:
         stage.set(Doing.REPLAYING, at[name], text)
 
     with_ends = [with_end(trace, next(iter(ready.values())).tokenizer) for trace in traces]
     for unit, parts in units(subjects, with_ends, group.rounds, set(group.measured), doing):
         tally.inside_ns += sum(samples.inside_ns for samples in parts.values())
         yield Measured(unit, [(by_name[name], pack(samples)) for name, samples in parts.items()])
-        text = (unit.text + 1) % len(traces)
 
 
 def _finished(
