@@ -212,8 +212,7 @@ def side_metrics(case: Mapping[str, Any], side: str) -> dict[str, float]:
     found = {
         "TBM p50": stats.percentile(pooled, 50),
         "TBM p99": stats.percentile(pooled, 99),
-        "TBM p99.9": float(np.percentile(steps, 99.9)) if len(steps) >= _STEPS_FOR_P999 else None,
-        "TBM max": float(steps.max(initial=0)),
+        **of_steps(steps),
         RAW_MAX: float(np.median([r.max() for r in rounds if len(r)] or [0])),
         "TTFM": stats.percentile(ttfm, 50),
         "consume": stats.percentile(stats.pool(raw["consume"]), 50),
@@ -242,6 +241,16 @@ def step_medians(case: Mapping[str, Any], side: str) -> dict[str, npt.NDArray[np
 
 # Among fewer steps the 99.9th percentile is the maximum by another name.
 _STEPS_FOR_P999 = 2000
+
+
+def of_steps(medians: npt.NDArray[np.float64]) -> dict[str, float | None]:
+    """Return the metrics of the costliest steps, in nanoseconds, from each step's median."""
+    enough = len(medians) >= _STEPS_FOR_P999
+    return {
+        "TBM p99.9": float(np.percentile(medians, 99.9)) if enough else None,
+        "TBM max": float(medians.max(initial=0)),
+    }
+
 
 Measured = dict[tuple[str, str, str], list[tuple[float, float]]]
 

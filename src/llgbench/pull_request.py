@@ -27,7 +27,7 @@ MAX_CHARACTERS = 60_000
 
 WORST = 3
 
-_PERCENTILES = (25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9)
+_PERCENTILES = (25.0, 50.0, 75.0, 90.0, 95.0, 99.0)
 
 Times = npt.NDArray[np.uint64]
 
@@ -162,21 +162,20 @@ def _field_table(found: Comparison) -> list[str]:
 def _pooled(process: Mapping[str, Any], side: str) -> dict[str, float]:
     tbm: list[Times] = []
     parts: dict[str, list[Times]] = {"mask": [], "consume": []}
-    costliest: list[float] = []
+    medians: list[npt.NDArray[np.float64]] = []
     ttfm: list[float] = []
     for found in process["cases"].values():
         mask, consume = unpack(found[side]["mask"]), unpack(found[side]["consume"])
         tbm += [m[: len(c)] + c for m, c in zip(mask, consume, strict=True)]
         parts["mask"] += mask
         parts["consume"] += consume
-        medians = comparison.step_medians(found, side).values()
-        costliest += [float(steps.max()) for steps in medians if len(steps)]
+        medians += comparison.step_medians(found, side).values()
         compiled = unpack(found[side]["compile"])
         ttfm += [float(c[0] + m[0]) for c, m in zip(compiled, mask, strict=True) if len(m)]
     pooled = stats.pool(tbm)
     values: dict[str, float | None] = {"TBM avg": stats.mean(pooled)}
     values |= {f"TBM p{q:g}": stats.percentile(pooled, q) for q in _PERCENTILES}
-    values |= {"TBM max": max(costliest, default=None)}
+    values |= comparison.of_steps(np.concatenate([*medians, np.empty(0)]))
     for part, arrays in parts.items():
         of_part = stats.pool(arrays)
         values |= {f"{part} p{q:g}": stats.percentile(of_part, q) for q in (50.0, 99.0)}
