@@ -48,10 +48,25 @@ class Workbench:
         """
         self._stack = ExitStack()
         self._tokenizers: dict[tuple[Engine, Variant], Tokenizer] = {}
+        self._engines: dict[tuple[str, str], tuple[str, Engine]] = {}
         self._tally = tally or Tally()
         started = time.monotonic_ns()
         self.vocab: Vocab = self._stack.enter_context(open_vocab(vocab_name))
         self._tally.setup_ns += time.monotonic_ns() - started
+
+    def engine(self, configuration: Configuration) -> tuple[str, Engine]:
+        """Return the name and the engine a configuration runs on, looked up once.
+
+        A look-up takes a hash of the library, some 40 ms.
+
+        Raises:
+            UnavailableError, UnknownNameError, EngineError: as engine_name and registry.get.
+        """
+        key = (configuration.engine, configuration.variant)
+        if key not in self._engines:
+            name = engine_name(configuration)
+            self._engines[key] = name, registry.get(name)
+        return self._engines[key]
 
     def tokenizer(self, engine: Engine, variant: Variant) -> Tokenizer:
         """Return the variant's tokenizer on an engine, built once.
@@ -125,8 +140,7 @@ def prepare(configuration: Configuration, subject: Case, bench: Workbench) -> Re
         GrammarError: the engine does not compile the grammar.
     """
     variant = get(configuration.variant)
-    name = engine_name(configuration)
-    engine = registry.get(name)
+    name, engine = bench.engine(configuration)
     tokenizer = bench.tokenizer(engine, variant)
     reference = bench.tokenizer(engine, reference_of(variant))
     grammar = subject.lark(bridge.options(engine, variant))
