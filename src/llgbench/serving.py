@@ -1,4 +1,4 @@
-"""A worker's end of a job: JSON in, JSON out; workers.spawn and callgrind.run are the other."""
+"""A worker's end of a job: JSON in, JSON out; workers.spawn is the other."""
 
 from __future__ import annotations
 

@@ -51,7 +51,6 @@ _LOOK_S = 0.2
 # A worker that closes its answers is dying; it is given this long to say why.
 _LAST_WORDS_S = 10.0
 
-
 # For one step: opening the vocabulary, building a tokenizer, judging a text, or replaying it once
 # under one configuration.
 STEP_S = 300.0
