@@ -15,11 +15,15 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from llgbench import bridge, engine_build, paths, registry, variant, vocab
-from llgbench.engine import Engine, Tokenizer
+from llgbench import paths
+from llgbench.engines import build as engine_build
+from llgbench.engines import registry
+from llgbench.engines.engine import Engine, Tokenizer
 from llgbench.errors import LlgbenchError
-from llgbench.variant import Variant
-from llgbench.vocab import Vocab
+from llgbench.inputs import variant
+from llgbench.inputs.variant import Variant
+from llgbench.llama import bridge, vocab
+from llgbench.llama.vocab import Vocab
 
 ROOT = Path(__file__).resolve().parents[1]
 CATALOGUE = vocab.catalogue(ROOT)

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llgbench import bridge, engine
-from llgbench.engine import INVALID_TOKEN, Engine, Matcher, Tokenizer
-from llgbench.engines import wheels
+from llgbench.engines import engine, wheels
+from llgbench.engines.engine import INVALID_TOKEN, Engine, Matcher, Tokenizer
 from llgbench.errors import EngineError, GrammarError, PackageIndexError
-from llgbench.variant import FALLBACK_OPTIONS
+from llgbench.inputs.variant import FALLBACK_OPTIONS
+from llgbench.llama import bridge
 
 GRAMMARS = [
     'start: "ab" | "ac" | "b"',

@@ -15,11 +15,14 @@ from hypothesis import strategies as st
 from llgbench._native import ffi
 from reference import EMPTY, Grammar, Regex, State, Terminal, cat, either, one_of, star, times
 
-from llgbench import bridge, case, engine_build, paths, variant, vocab
-from llgbench import engine as engines
-from llgbench.engine import Engine, Matcher, Tokenizer
+from llgbench import paths
+from llgbench.engines import build as engine_build
 from llgbench.engines import cargo
+from llgbench.engines import engine as engines
+from llgbench.engines.engine import Engine, Matcher, Tokenizer
 from llgbench.errors import GrammarError
+from llgbench.inputs import case, variant
+from llgbench.llama import bridge, vocab
 
 LISTED = 'start: STEM SUFFIX\nSTEM: "list" | "listen"\nSUFFIX: "ed"\n'
 N = 200  # more bytes than are read again: the fallback is kept in step

@@ -7,8 +7,8 @@ from pathlib import Path
 import gguf
 import pytest
 
-from llgbench import vocab
 from llgbench.inputs import gguf_faults
+from llgbench.llama import vocab
 
 BYTES = [b"<0x%02X>" % byte for byte in range(256)]
 

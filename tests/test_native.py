@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llgbench._native import ffi, lib
 
-from llgbench import bridge, replay
-from llgbench.engine import Engine
-from llgbench.variant import get
-from llgbench.vocab import Vocab
+from llgbench.engines.engine import Engine
+from llgbench.inputs.variant import get
+from llgbench.llama import bridge
+from llgbench.llama.vocab import Vocab
+from llgbench.measure import replay
 
 GUARD = 0xDEADBEEF
 

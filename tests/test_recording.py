@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from llgbench import case, recording, registry, vocab
-from llgbench.case import Case, Outcome, Text
-from llgbench.configuration import Configuration
-from llgbench.recording import Recorded
-from llgbench.replay import Rounds
+from llgbench.engines import registry
+from llgbench.inputs import case
+from llgbench.inputs.case import Case, Outcome, Text
+from llgbench.inputs.configuration import Configuration
+from llgbench.llama import vocab
+from llgbench.measure import recording
+from llgbench.measure.recording import Recorded
+from llgbench.measure.replay import Rounds
 
 ROUNDS = Rounds(cold=1, warm=1, cached=0)
 

@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from llgbench._native import lib
 
-from llgbench import bridge, case
-from llgbench.engine import INVALID_TOKEN, Engine, Matcher, Tokenizer, load
+from llgbench.engines.engine import INVALID_TOKEN, Engine, Matcher, Tokenizer, load
 from llgbench.errors import GrammarError
-from llgbench.replay import End, Op, Rounds, Samples, Subject, measure, replay, with_end
+from llgbench.inputs import case
+from llgbench.llama import bridge
+from llgbench.measure.replay import End, Op, Rounds, Samples, Subject, measure, replay, with_end
 
 OPEN = "start: /[a-c]+/"  # may always go on
 CLOSED = 'start: "ab"'  # ends by itself

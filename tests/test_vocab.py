@@ -17,10 +17,11 @@ from conftest import CATALOGUE, ROOT, Lab
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from llgbench import files, package_index, processes, vocab
-from llgbench.engine import INVALID_TOKEN
+from llgbench import files, package_index, processes
+from llgbench.engines.engine import INVALID_TOKEN
 from llgbench.errors import PackageIndexError, UnavailableError, UnknownNameError, VocabError
-from llgbench.vocab import Vocab
+from llgbench.llama import vocab
+from llgbench.llama.vocab import Vocab
 
 NAMES = (
     "aquila", "baichuan", "bert-bge", "command-r", "deepseek-coder", "deepseek-llm", "falcon",

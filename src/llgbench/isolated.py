@@ -122,7 +122,7 @@ def _serve(name: str, ask: Path, answer: Path) -> None:
 
 def enter(parent: int) -> None:
     """Make this process one that may die: it ends with its parent, and keeps its last words."""
-    from llgbench import vocab
+    from llgbench.llama import vocab
 
     processes.die_with_parent(parent)
     os.dup2(2, 1)  # what a library prints is no result

@@ -18,7 +18,7 @@ def vocab_group() -> None:
 @vocab_group.command("fetch")
 def vocab_fetch() -> None:
     """Bring the vocabularies of vocabs/vocabs.toml, verify them, reuse what is there."""
-    from llgbench import vocab
+    from llgbench.llama import vocab
 
     vocab.fetch(output.say)
 
@@ -27,7 +27,7 @@ def vocab_fetch() -> None:
 @json_option
 def vocab_list(as_json: bool) -> None:
     """List the catalogue: name, kind, tokens, whether fetched."""
-    from llgbench import vocab
+    from llgbench.llama import vocab
 
     rows = [
         {"vocab": e.name, "kind": e.kind, "tokens": e.tokens, "fetched": e.here, "sha256": e.sha256}
@@ -53,7 +53,8 @@ def vocab_table(names: tuple[str, ...], as_json: bool) -> None:
       llgbench vocab table llama-spm llama-bpe
       llgbench vocab table --json
     """
-    from llgbench import checks, vocab
+    from llgbench.llama import vocab
+    from llgbench.measure import checks
 
     rows = []
     for name in names or tuple(vocab.catalogue()):
