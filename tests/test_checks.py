@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 from conftest import CATALOGUE, ROOT, Lab
 
-from llgbench.engines.engine import Engine, load
+from llgbench.engines.engine import Engine, byte_tokenizer, load
 from llgbench.errors import EngineError, GrammarError
 from llgbench.inputs import case
 from llgbench.inputs.case import REJECTED, Case, Outcome, Text
@@ -512,7 +512,7 @@ def test_an_engine_that_gives_nothing(tmp_path: Path, name: str) -> None:
 
     def use() -> None:
         with (
-            bridge.byte_tokenizer(engine) as tokenizer,
+            byte_tokenizer(engine) as tokenizer,
             tokenizer.matcher('start: "a"') as matcher,
             matcher.clone(),
         ):

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from made_records import entry, record
 
-from llgbench.llama import vocab
+from llgbench.inputs import catalogue
 from llgbench.records.record import read
 
 COMMANDS = (
@@ -201,7 +201,7 @@ def test_an_option_without_effect_is_refused(arguments: list[str]) -> None:
 
 
 def test_a_gguf_is_a_path_whatever_its_suffix(tmp_path: Path) -> None:
-    there = vocab.catalogue()["llama-spm"].path
+    there = catalogue.vocabs()["llama-spm"].path
     # Its name is one of the catalogue; the model is the file all the same.
     for name in ("weights.bin", "llama-bpe"):
         (tmp_path / name).symlink_to(there)
@@ -215,7 +215,7 @@ def test_a_gguf_is_a_path_whatever_its_suffix(tmp_path: Path) -> None:
 
 def test_a_file_whose_name_is_no_text_is_refused_by_name(tmp_path: Path) -> None:
     name = os.fsdecode(b"caf\xe9.gguf")
-    (tmp_path / name).symlink_to(vocab.catalogue()["llama-spm"].path)
+    (tmp_path / name).symlink_to(catalogue.vocabs()["llama-spm"].path)
     for command in (["decode", "--model", name], ["run", "--vocab", name, "--case", "listed"]):
         line = refused(*command, "--results", "out", cwd=tmp_path)
         assert "caf\\udce9.gguf" in line
@@ -288,7 +288,7 @@ def test_reports_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
 
 
 def test_bad_files(tmp_path: Path) -> None:
-    good = vocab.catalogue()["llama-spm"].path.read_bytes()
+    good = catalogue.vocabs()["llama-spm"].path.read_bytes()
     (tmp_path / "cut.gguf").write_bytes(good[: len(good) // 2])
     (tmp_path / "ok.lark").write_text('start: "hi"')
     (tmp_path / "ok.txt").write_text("hi")

@@ -1,4 +1,4 @@
-"""The name by which ``benchmarks/`` finds :mod:`llgbench.asv.decode_suite`, as :mod:`llgbench.suite`."""
+"""The name by which ``benchmarks/`` finds :mod:`llgbench.asv.decode_suite`; as with suite."""
 
 from llgbench.asv.decode_suite import apply, apply_parameters, measure, parameters
 

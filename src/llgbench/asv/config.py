@@ -22,9 +22,8 @@ from llgbench.asv.commit_benchmarks import RATIOS, TIMES
 from llgbench.engines import git_build, registry
 from llgbench.engines.facts import facts
 from llgbench.errors import InputError, RecordError, UnknownNameError
-from llgbench.inputs import case
+from llgbench.inputs import case, catalogue
 from llgbench.inputs.configuration import QUICK_JSON_CASES
-from llgbench.llama import vocab
 
 _BENCHMARKS = '''"""Masks, tokens and compilation, commit by commit; written by llgbench asv.
 
@@ -169,7 +168,7 @@ def write(
         raise InputError("ASV builds llguidance by cargo, and there is none on PATH")
     for name in cases:
         case.load(name)
-    known = vocab.catalogue()
+    known = catalogue.vocabs()
     for name in vocabs:
         if name not in known:
             raise UnknownNameError("vocab", name, known)

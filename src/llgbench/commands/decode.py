@@ -193,8 +193,7 @@ def _validate_names(
     from llgbench.engines import registry
     from llgbench.engines.facts import facts
     from llgbench.errors import ModelError, UnavailableError
-    from llgbench.inputs import case, variant
-    from llgbench.llama import vocab
+    from llgbench.inputs import case, catalogue, variant
 
     for name in variants:
         variant.get(name)
@@ -202,9 +201,9 @@ def _validate_names(
         case.load(name)
     if model is not None and not model.is_file():
         raise ModelError(f"{model}: no such model")
-    known = vocab.catalogue()
+    known = catalogue.vocabs()
     for name in vocabs:
-        if name not in known and not vocab.is_path(name):
+        if name not in known and not catalogue.is_path(name):
             raise UnknownNameError("vocab", name, known)
     if engine != "default":
         try:

@@ -166,11 +166,10 @@ def _configurations(
     cases: tuple[str, ...], vocabs: tuple[str, ...], variants: tuple[str, ...], engine: str,
     profile: Profile | None,
 ) -> list[Configuration]:  # fmt: skip
-    from llgbench.inputs import case
-    from llgbench.llama import vocab
+    from llgbench.inputs import case, catalogue
 
     if not cases:
-        listed = grid(profile or "quick", variants, tuple(case.names()), tuple(vocab.catalogue()))
+        listed = grid(profile or "quick", variants, tuple(case.names()), tuple(catalogue.vocabs()))
         if vocabs:
             listed = [c for c in listed if c.vocab in vocabs] or [
                 Configuration(c.case, v, c.variant)
@@ -191,8 +190,7 @@ def _validate_names(configurations: Sequence[Configuration], cases: dict[str, Ca
     """Refuse an unknown name before anything is measured."""
     from llgbench.engines import registry
     from llgbench.errors import UnavailableError, UnknownNameError
-    from llgbench.inputs import case, variant
-    from llgbench.llama import vocab
+    from llgbench.inputs import case, catalogue, variant
 
     for name in dict.fromkeys(n for c in configurations for n in (c.case, c.vocab, c.engine)):
         try:
@@ -206,9 +204,9 @@ def _validate_names(configurations: Sequence[Configuration], cases: dict[str, Ca
     for name in dict.fromkeys(c.case for c in configurations):
         if name not in (cases or {}):
             case.load(name)
-    known = vocab.catalogue()
+    known = catalogue.vocabs()
     for name in dict.fromkeys(c.vocab for c in configurations):
-        if name not in known and not vocab.is_path(name):
+        if name not in known and not catalogue.is_path(name):
             raise UnknownNameError("vocab", name, known)
     for name in dict.fromkeys(c.engine for c in configurations):
         if name != "default":

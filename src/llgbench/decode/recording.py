@@ -21,11 +21,11 @@ from llgbench.decode import loop as decode
 from llgbench.decode.loop import MODES, Plan
 from llgbench.errors import InputError, ProcessError, UnavailableError
 from llgbench.inputs import case, gguf_faults
+from llgbench.inputs.catalogue import vocab_path
 from llgbench.inputs.configuration import Configuration
 from llgbench.inputs.variant import DEFAULT_VARIANTS
 from llgbench.isolated import Limits
 from llgbench.llama.model import Context, Device, Model, synthesize
-from llgbench.llama.vocab import vocab_path
 from llgbench.measure import provenance
 from llgbench.measure.runner import Workbench
 from llgbench.measure.trace import trace_of

@@ -23,11 +23,12 @@ from llgbench.errors import (
 )
 from llgbench.inputs import case, gguf_faults
 from llgbench.inputs.case import Case
+from llgbench.inputs.catalogue import vocab_path
 from llgbench.inputs.configuration import Configuration
 from llgbench.inputs.variant import DEFAULT_VARIANTS, get
 from llgbench.llama import bridge
 from llgbench.llama.model import Context, Model, synthesize
-from llgbench.llama.vocab import Vocab, vocab_path
+from llgbench.llama.vocab import Vocab
 from llgbench.measure.runner import Workbench, engine_for
 from llgbench.measure.trace import trace_of
 

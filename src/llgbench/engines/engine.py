@@ -13,8 +13,7 @@ import sys
 from collections.abc import Sequence
 from functools import cache, cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +21,7 @@ import numpy.typing as npt
 from llgbench import files
 from llgbench._native import ffi, lib
 from llgbench.engines import store
+from llgbench.engines.handle import Handle
 from llgbench.errors import EngineError, GrammarError
 from llgbench.inputs.variant import FALLBACK_OPTIONS
 
@@ -103,8 +103,6 @@ class Engine:
 
         Found by what the engine does with ``listed``, never by its name or version.
         """
-        from llgbench.llama.bridge import byte_tokenizer
-
         with byte_tokenizer(self) as tokenizer:
             for option in FALLBACK_OPTIONS:
                 grammar = f'%llguidance {{"no_forcing": true, "{option}": true}}\n{_PROBE_GRAMMAR}'
@@ -179,49 +177,7 @@ def load(path: Path | str) -> Engine:
     return _load_resolved(Path(os.path.realpath(path)))
 
 
-class _Handle:
-    """A C handle with one owner."""
-
-    _pointer: Any = None
-
-    def close(self) -> None:
-        """Free the handle; a second call does nothing."""
-        pointer, self._pointer = self._pointer, None
-        if pointer is not None:
-            self._free(pointer)
-
-    def _free(self, pointer: Any) -> None:
-        raise NotImplementedError
-
-    @property
-    def pointer(self) -> Any:
-        """The C pointer.
-
-        Raises:
-            ValueError: the handle is closed.
-        """
-        if self._pointer is None:
-            raise ValueError(f"{type(self).__name__} is closed")
-        return self._pointer
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        # At exit the system takes all back, and what close() needs may be gone already.
-        if sys is not None and not sys.is_finalizing():
-            self.close()
-
-
-class Tokenizer(_Handle):
+class Tokenizer(Handle):
     """A tokenizer handle of one engine.
 
     Attributes:
@@ -307,7 +263,7 @@ def _c_string(grammar: str) -> bytes:
     return data
 
 
-class Matcher(_Handle):
+class Matcher(Handle):
     """A matcher handle: one grammar, one state.
 
     Attributes:
@@ -430,3 +386,18 @@ class Matcher(_Handle):
     def is_stopped(self) -> bool:
         """Whether the matcher has finished, by the end of the grammar or by an error."""
         return bool(self._api.matcher_is_stopped(self.pointer))
+
+
+def byte_tokenizer(engine: Engine, special_tokens: Sequence[str] = ()) -> Tokenizer:
+    """Build a tokenizer of 256 single bytes, token id = byte, and an end token 256.
+
+    It shows what a grammar accepts apart from any vocabulary, byte by byte.
+
+    Args:
+        engine: where it is built.
+        special_tokens: names of special tokens, which get the ids from 257 on.
+    """
+    special = [b"\xff" + name.encode() for name in ("<end>", *special_tokens)]
+    lens = np.array([1] * 256 + [len(token) for token in special], np.uint32)
+    data = np.frombuffer(bytes(range(256)) + b"".join(special), np.uint8)
+    return Tokenizer(engine, lens, data, eos=256)

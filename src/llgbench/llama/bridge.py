@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -12,7 +11,8 @@ from llgbench._native import ffi
 from llgbench.engines.engine import Engine, Tokenizer
 from llgbench.errors import UnavailableError
 from llgbench.inputs.variant import Variant
-from llgbench.llama.vocab import PROBES, Vocab, llama
+from llgbench.llama.api import llama
+from llgbench.llama.vocab import PROBES, Vocab
 
 _owned: WeakKeyDictionary[Any, tuple[Any, ...]] = WeakKeyDictionary()
 
@@ -93,18 +93,3 @@ def _sentinel_context(vocab: Vocab) -> Any:
         if vocab.spell(tokens[len(head) :]) != probe:
             return None
     return _tokenize_context(vocab, sentinel)
-
-
-def byte_tokenizer(engine: Engine, special_tokens: Sequence[str] = ()) -> Tokenizer:
-    """Build a tokenizer of 256 single bytes, token id = byte, and an end token 256.
-
-    It shows what a grammar accepts apart from any vocabulary, byte by byte.
-
-    Args:
-        engine: where it is built.
-        special_tokens: names of special tokens, which get the ids from 257 on.
-    """
-    special = [b"\xff" + name.encode() for name in ("<end>", *special_tokens)]
-    lens = np.array([1] * 256 + [len(token) for token in special], np.uint32)
-    data = np.frombuffer(bytes(range(256)) + b"".join(special), np.uint8)
-    return Tokenizer(engine, lens, data, eos=256)

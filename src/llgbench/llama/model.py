@@ -23,10 +23,11 @@ import numpy.typing as npt
 
 from llgbench import files, paths
 from llgbench._native import ffi, lib
-from llgbench.engines.engine import _Handle
+from llgbench.engines.handle import Handle
 from llgbench.errors import InputError, ModelError, UnavailableError, UnknownNameError
+from llgbench.llama.api import first_error, llama, quiet
 from llgbench.llama.sampler import decoder
-from llgbench.llama.vocab import Vocab, _first_error, _nothing_on_stderr, file_sha256, llama
+from llgbench.llama.vocab import Vocab
 
 Device = Literal["cpu", "cuda"]
 DEVICES: tuple[Device, ...] = get_args(Device)
@@ -261,7 +262,7 @@ def _nbytes(dims: tuple[int, ...]) -> int:
     return 4 * n if len(dims) == 1 else n // 32 * _Q8_0.itemsize
 
 
-class Model(_Handle):
+class Model(Handle):
     """A model that llama.cpp has loaded, weights and all.
 
     Attributes:
@@ -293,10 +294,10 @@ class Model(_Handle):
         params = c.llama_model_default_params()
         params.n_gpu_layers = 0x7FFFFFFF if device == "cuda" else 0
         lib.lb_llama_forget_errors()
-        with _nothing_on_stderr():
+        with quiet():
             pointer = c.llama_model_load_from_file(os.fsencode(path), params)
         if not pointer:
-            raise ModelError(f"{path}: llama.cpp does not load it: {_first_error()}")
+            raise ModelError(f"{path}: llama.cpp does not load it: {first_error()}")
         self._pointer = pointer
         address = ctypes.cast(c.llama_model_get_vocab(pointer), ctypes.c_void_p).value
         self.vocab = ffi.cast("llama_vocab *", address)
@@ -327,7 +328,9 @@ class Model(_Handle):
             "parameters": int(c.llama_model_n_params(self.pointer)),
             "bytes": int(c.llama_model_size(self.pointer)),
             # A synthetic model's name holds a hash of all it is made of.
-            "file": self.path.name if self.shape_name else file_sha256(self.path),
+            "file": (
+                self.path.name if self.shape_name else files.sha256(self.path, error=ModelError)
+            ),
             "device": dict(self.device_facts),
         }
 
@@ -369,7 +372,7 @@ class Model(_Handle):
         )
 
 
-class Context(_Handle):
+class Context(Handle):
     """A context of a model: the memory of what was decoded.
 
     Attributes:
@@ -418,12 +421,12 @@ class Context(_Handle):
                 f"a context of {length} tokens for {sequences} sequences",
             )
         lib.lb_llama_forget_errors()
-        with _nothing_on_stderr():
+        with quiet():
             pointer = c.llama_init_from_model(model.pointer, params)
         if not pointer:
             raise UnavailableError(
                 f"llama.cpp makes no context of {length} tokens for {sequences} sequences: "
-                f"{_first_error()}"
+                f"{first_error()}"
             )
         self._pointer = pointer
         self.handle = ffi.cast(

@@ -21,9 +21,10 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from llgbench._native import ffi, lib
-from llgbench.engines.engine import MaskArray, Tokenizer, _Handle
+from llgbench.engines.engine import MaskArray, Tokenizer
+from llgbench.engines.handle import Handle
 from llgbench.errors import UnavailableError
-from llgbench.llama.vocab import llama
+from llgbench.llama.api import llama
 
 # What the native samplers point to. Clones may outlive the Python object, and a chain may free
 # them at any time, so what they need stays here until the last of them is gone.
@@ -79,7 +80,7 @@ def decoder() -> Any:
     return api
 
 
-class GrammarSampler(_Handle):
+class GrammarSampler(Handle):
     """A grammar as a native ``llama_sampler``.
 
     The vocab behind the tokenizer must outlive it, every clone, and every chain that holds it.
@@ -172,7 +173,7 @@ Selection = Literal["greedy", "dist", "common"]
 SELECTIONS: tuple[Selection, ...] = get_args(Selection)
 
 
-class Chain(_Handle):
+class Chain(Handle):
     """A ``llama_sampler_chain`` that chooses a token, without a grammar.
 
     ``greedy`` takes the likeliest; ``dist`` draws from all; ``common`` is llama.cpp's usual chain:

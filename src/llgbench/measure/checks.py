@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from llgbench._native import ffi, lib
-from llgbench.engines.engine import Engine, Matcher, TokenArray, Tokenizer
+from llgbench.engines.engine import Engine, Matcher, TokenArray, Tokenizer, byte_tokenizer
 from llgbench.errors import UnavailableError
 from llgbench.files import one_line
 from llgbench.inputs.case import Case, Outcome, Text
@@ -346,7 +346,7 @@ def _outcome(engine: Engine, grammar: str, text: Text, known: Iterable[str]) -> 
     names = list(dict.fromkeys([*names, *special]))
     at = 0
     with (
-        bridge.byte_tokenizer(engine, names) as tokenizer,
+        byte_tokenizer(engine, names) as tokenizer,
         tokenizer.matcher(grammar) as matcher,
     ):
         for piece, is_special in text.split(special):

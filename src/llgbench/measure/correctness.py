@@ -11,11 +11,11 @@ from llgbench import isolated
 from llgbench.engines import registry
 from llgbench.errors import GrammarError, ProcessError, UnavailableError, VocabError
 from llgbench.files import one_line
-from llgbench.inputs import case
+from llgbench.inputs import case, catalogue
 from llgbench.inputs.case import Case
 from llgbench.inputs.configuration import Configuration
 from llgbench.inputs.variant import VARIANTS, get
-from llgbench.llama.vocab import catalogue, rehearse
+from llgbench.llama.vocab import rehearse
 from llgbench.measure import checks
 from llgbench.measure.checks import Probes, Verdict
 from llgbench.measure.runner import Workbench, engine_for, engine_name, judge, prepare, traces_of
@@ -140,7 +140,7 @@ def check(
     """
     found = Found()
     chosen_variants = tuple(get(name).name for name in variants or tuple(VARIANTS))
-    chosen_vocabs = tuple(vocabs) or tuple(catalogue())
+    chosen_vocabs = tuple(vocabs) or tuple(catalogue.vocabs())
     chosen_cases = tuple(cases) or tuple(case.names())
     for name in chosen_cases:
         case.load(name)

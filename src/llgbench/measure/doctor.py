@@ -10,7 +10,8 @@ from typing import Literal
 from llgbench.engines import registry
 from llgbench.engines.facts import facts
 from llgbench.errors import LlgbenchError
-from llgbench.llama import vocab
+from llgbench.inputs import catalogue
+from llgbench.llama import api
 from llgbench.measure import callgrind, provenance, replay
 
 Status = Literal["ok", "skip", "warn"]
@@ -65,7 +66,7 @@ def _engines() -> Iterator[Finding]:
 
 
 def _vocabs() -> Iterator[Finding]:
-    entries = vocab.catalogue()
+    entries = catalogue.vocabs()
     absent = [entry.name for entry in entries.values() if not entry.here]
     detail = f"{len(entries) - len(absent)} of {len(entries)} fetched"
     if absent:
@@ -76,7 +77,7 @@ def _vocabs() -> Iterator[Finding]:
 
 def _llama() -> Iterator[Finding]:
     try:
-        vocab.llama()
+        api.llama()
     except LlgbenchError as error:
         yield Finding("llama.cpp", "skip", str(error), "nothing can be measured")
         return

@@ -11,10 +11,9 @@ from pathlib import Path
 from llgbench import files
 from llgbench.engines import registry
 from llgbench.errors import LlgbenchError
-from llgbench.inputs import case
+from llgbench.inputs import case, catalogue
 from llgbench.inputs.case import Case
 from llgbench.inputs.configuration import Configuration
-from llgbench.llama import vocab
 from llgbench.measure import runner
 from llgbench.records import record
 
@@ -60,7 +59,7 @@ def collect(
 
     @cache
     def of_vocab(name: str) -> str | None:
-        return of_file(vocab.vocab_path(name))
+        return of_file(catalogue.vocab_path(name))
 
     @cache
     def of_file(path: Path) -> str | None:

@@ -21,9 +21,9 @@ import numpy as np
 from llgbench import processes
 from llgbench.inputs import case, gguf_faults
 from llgbench.inputs.case import Case
+from llgbench.inputs.catalogue import vocab_path
 from llgbench.inputs.configuration import Configuration
 from llgbench.isolated import Limits
-from llgbench.llama.vocab import vocab_path
 from llgbench.measure import messages
 from llgbench.measure.group import case_facts
 from llgbench.measure.messages import (
