@@ -21,6 +21,7 @@ COMMANDS = (
     ["vocab"], ["vocab", "fetch"], ["vocab", "list"], ["vocab", "table"], ["engine"],
     ["engine", "list"], ["engine", "path"], ["engine", "add"], ["engine", "build"], ["check"],
     ["run"], ["report"], ["doctor"], ["compare"], ["alerts"], ["asv"],
+    ["site"],
 )  # fmt: skip
 
 

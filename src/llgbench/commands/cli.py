@@ -19,6 +19,7 @@ from llgbench.commands.engine import engine_group
 from llgbench.commands.overhead import overhead_command
 from llgbench.commands.report import report_command
 from llgbench.commands.run import run
+from llgbench.commands.site import site_command
 from llgbench.commands.verify import verify_command
 from llgbench.commands.vocab import vocab_group
 from llgbench.errors import LlgbenchError
@@ -51,6 +52,7 @@ for _command in (
     compare_command,
     alerts_command,
     asv_command,
+    site_command,
     report_command,
     overhead_command,
     doctor_command,
