@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from llgbench import files
 from llgbench.compare import comparison, inference, sides
 from llgbench.compare.comparison import ALL, IDENTICAL, Comparison, Row
 from llgbench.compare.inference import Estimate
 from llgbench.compare.sides import SIDES
 from llgbench.engines.engine import load
-from llgbench.errors import RecordError
 from llgbench.inputs import case
 from llgbench.inputs.variant import get
 from llgbench.llama import bridge
@@ -25,7 +23,7 @@ from llgbench.measure import provenance, runner
 from llgbench.measure.replay import replay
 from llgbench.records import stats
 from llgbench.records.record import unpack
-from llgbench.shown import fence, in_code, in_markdown, visible
+from llgbench.shown import fence, in_code, in_markdown
 
 # GitHub refuses a comment beyond 65,536 characters; the full table is cut before that.
 MAX_CHARACTERS = 60_000
@@ -304,37 +302,9 @@ def picture(found: Comparison, path: Path) -> None:
     Raises:
         RecordError: the file cannot be written.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
     from llgbench.report import plots
 
-    rows = found.rows[::-1]
-    colours = {"slower": "#b2182b", "faster": "#2166ac", "same": "#4d4d4d", "unclear": "#bababa"}
-    figure, axes = plt.subplots(figsize=(8, 1.2 + 0.19 * len(rows)), layout="constrained")
-    low, high = 1 - 5 * found.plan.threshold, 1 + 5 * found.plan.threshold
-    for at, row in enumerate(rows):
-        e = row.estimate
-        low, high = min(low, e.ratio * 0.98), max(high, e.ratio * 1.02)
-        axes.plot([e.low, e.high], [at, at], color=colours[row.verdict], linewidth=1.5)
-        axes.plot([e.ratio], [at], "o", color=colours[row.verdict], markersize=3.5)
-    axes.axvspan(
-        1 - found.plan.threshold, 1 + found.plan.threshold, color="#d9d9d9", alpha=0.5, linewidth=0
-    )
-    axes.axvline(1, color="black", linewidth=0.6)
-    axes.set_xlim(low, high)
-    axes.set_ylim(-1, len(rows))
-    named = [visible(f"{r.case}  {r.metric}") for r in rows]
-    axes.set_yticks(range(len(rows)), named, fontsize=6)
-    axes.set_xlabel("new / old, with 95% interval; the band is the threshold")
-    axes.set_title(found.verdict, fontsize=10)
-    for word, colour in colours.items():
-        axes.plot([], [], color=colour, label=word)
-    axes.legend(fontsize=7, loc="lower right")
-    files.write(path, plots.png(figure, 140), error=RecordError)
-    plt.close(figure)
+    plots.save(plots.ratios(found), path)
 
 
 def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
