@@ -6,25 +6,26 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from test_plots import assert_readable
 
 from llgbench.compare import comparison
 from llgbench.compare.comparison import Comparison, Plan
 from llgbench.compare.sides import Side
 from llgbench.llama.vocab import open_vocab
-from llgbench.report import pull_request
+from llgbench.report import plots, pull_request
 
 CASE, VOCAB = "listed", "llama-spm"
 
 
 @pytest.fixture(scope="module")
 def found() -> Comparison:
-    from llgbench.inputs import case
+    from llgbench.inputs import case_file
     from llgbench.measure import runner
     from llgbench.records.record import pack
 
     side = Side("old", Path("old.so"), None, "1.0", "0" * 64)
     plan = Plan((VOCAB,), (CASE,))
-    loaded = case.load(CASE)
+    loaded = case_file.load(CASE)
     with open_vocab(VOCAB) as vocab:
         lengths = [len(trace) for trace in runner.traces_of(loaded, vocab)]
     random = np.random.default_rng(5)
@@ -86,7 +87,8 @@ def test_a_long_table_is_cut_and_says_so(found: Comparison) -> None:
 
 def test_the_picture_is_drawn(found: Comparison, tmp_path: Path) -> None:
     pull_request.picture(found, tmp_path / "p.png")
-    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "p.png").is_file()
+    assert_readable(plots.ratios(found))
 
 
 @pytest.fixture(scope="module")
