@@ -12,7 +12,7 @@ from llgbench.compare import comparison
 from llgbench.compare.comparison import Comparison, Plan
 from llgbench.compare.sides import Side
 from llgbench.llama.vocab import open_vocab
-from llgbench.report import plots, pull_request
+from llgbench.report import pull_request, ratio_plot
 
 CASE, VOCAB = "listed", "llama-spm"
 
@@ -88,7 +88,7 @@ def test_a_long_table_is_cut_and_says_so(found: Comparison) -> None:
 def test_the_picture_is_drawn(found: Comparison, tmp_path: Path) -> None:
     pull_request.picture(found, tmp_path / "p.png")
     assert (tmp_path / "p.png").is_file()
-    assert_readable(plots.ratios(found))
+    assert_readable(ratio_plot.figure(found))
 
 
 @pytest.fixture(scope="module")

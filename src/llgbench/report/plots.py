@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
 from llgbench import files
@@ -30,8 +29,6 @@ from llgbench.shown import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from llgbench.compare.comparison import Comparison
 
 # In inches and points.
 WIDTH = 9.0
@@ -51,8 +48,6 @@ matplotlib.rcParams.update(
 # Okabe and Ito's colours, told apart by the colour-blind as well; yellow is too pale for a line.
 _COLOURS = ("#000000", "#E69F00", "#0072B2", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
 _MARKERS = "osD^vPX"
-# Of a row of a comparison.
-_OUTCOMES = {"slower": "#B2182B", "faster": "#2166AC", "same": "#4D4D4D", "unclear": "#999999"}
 _PERCENTILES = (0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999)
 _COLUMNS = 2
 _MAX_STEP = 0.16
@@ -132,39 +127,6 @@ def checkpoints(record: Record) -> Figure | None:
         _family_panel(ax, view, vocab, family)
         ax.set_title(visible(f"{family} on {vocab}"))
         ax.set_xlabel("n")
-    return figure
-
-
-def ratios(found: Comparison) -> Figure:
-    """Draw every ratio of a comparison with its interval; what is slower or faster is coloured.
-
-    An interval that reaches beyond the axis ends in an arrow there.
-    """
-    rows = found.rows[::-1]
-    threshold = found.plan.threshold
-    low, high = 1 - 5 * threshold, 1 + 5 * threshold
-    for row in rows:
-        low, high = min(low, row.estimate.ratio * 0.98), max(high, row.estimate.ratio * 1.02)
-    figure = new(1.7 + 0.22 * len(rows))
-    ax = figure.subplots()
-    for at, row in enumerate(rows):
-        e, colour = row.estimate, _OUTCOMES[row.verdict]
-        ax.plot([max(e.low, low), min(e.high, high)], [at, at], color=colour, linewidth=1.5)
-        ax.plot([e.ratio], [at], "o", color=colour, markersize=3.5)
-        for end, cut, arrow in ((low, e.low < low, "<"), (high, e.high > high, ">")):
-            if cut:
-                ax.plot([end], [at], arrow, color=colour, markersize=7, clip_on=False)
-    ax.axvspan(1 - threshold, 1 + threshold, color="#d9d9d9", alpha=0.5, linewidth=0)
-    ax.axvline(1, color="black", linewidth=0.6)
-    ax.set_xlim(low, high)
-    ax.set_ylim(-1, len(rows))
-    ax.set_yticks(range(len(rows)), [visible(f"{row.case}  {row.metric}") for row in rows])
-    ax.set_xlabel(
-        "new / old, with 95% interval; the band is the threshold, an arrow a cut interval"
-    )
-    ax.set_title(found.verdict)
-    handles = [Line2D([], [], color=colour, label=word) for word, colour in _OUTCOMES.items()]
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False)
     return figure
 
 

@@ -302,9 +302,9 @@ def picture(found: Comparison, path: Path) -> None:
     Raises:
         RecordError: the file cannot be written.
     """
-    from llgbench.report import plots
+    from llgbench.report import ratio_plot
 
-    plots.save(plots.ratios(found), path)
+    ratio_plot.draw(found, path)
 
 
 def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
