@@ -22,7 +22,8 @@ from ruamel.yaml import YAML
 # A step does in seconds here what takes minutes on a real night.
 _LONGEST_S = 300
 
-Uses = Callable[[Mapping[str, str]], None]
+# What an action does with its inputs; its outputs, if any.
+Uses = Callable[[Mapping[str, str]], dict[str, str] | None]
 
 
 @dataclass
@@ -102,7 +103,9 @@ class Runner:
                 continue
             given = {k: self._text(str(v), known) for k, v in step.get("with", {}).items()}
             try:
-                self.uses[step["uses"].partition("@")[0]](given)
+                made = self.uses[step["uses"].partition("@")[0]](given)
+                for key, value in (made or {}).items():
+                    done.outputs[f"steps.{step['id']}.outputs.{key}"] = value
             except FileNotFoundError:  # an artifact that is not there
                 done.failed[name] = 1
         return done
@@ -143,9 +146,10 @@ class Runner:
             return not failed
         if condition == "${{ !cancelled() }}":
             return True
-        equal = re.fullmatch(r"\$\{\{ ([\w.]+) == '(\w*)' \}\}", condition)
-        assert equal is not None, f"unknown condition {condition}"
-        return not failed and self._value(equal[1], known) == equal[2]
+        compared = re.fullmatch(r"\$\{\{ ([\w.-]+) (==|!=) '(\w*)' \}\}", condition)
+        assert compared is not None, f"unknown condition {condition}"
+        equal = self._value(compared[1], known) == compared[3]
+        return not failed and equal == (compared[2] == "==")
 
     def _text(self, text: str, known: Mapping[str, str]) -> str:
         return re.sub(r"\$\{\{ (.+?) \}\}", lambda at: self._value(at[1], known), text)

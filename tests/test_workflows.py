@@ -165,10 +165,6 @@ def runner_of(
                 for file in (ROOT / "vocabs").glob(path.name):
                     if not (folder.parent / file.name).exists():
                         (folder.parent / file.name).symlink_to(file.resolve())
-            elif path.name == "wheels":
-                assert folder == home / ".cache/llgbench/wheels"
-                if not folder.exists():
-                    folder.symlink_to(CACHE / "wheels")
             elif path.name == "engines":
                 folder.mkdir()
                 for flavour in engine_build.FLAVOURS:
@@ -179,6 +175,13 @@ def runner_of(
             else:  # a base that is built or fetched for the first time
                 assert folder.parent == home / ".cache/llgbench"
                 assert folder.name in ("git", "releases")
+
+    def restore(given: Mapping[str, str]) -> dict[str, str]:
+        assert given["path"] == "~/.cache/llgbench/wheels"
+        folder = home / ".cache" / "llgbench" / "wheels"
+        if not folder.exists():
+            folder.symlink_to(CACHE / "wheels")
+        return {"cache-hit": "true"}
 
     def upload(given: Mapping[str, str]) -> None:
         path = workspace / given["path"]
@@ -198,8 +201,8 @@ def runner_of(
         },
         {
             "actions/checkout": checkout, "actions/setup-python": lambda _: None,
-            "actions/cache": cache, "actions/upload-artifact": upload,
-            "actions/download-artifact": download,
+            "actions/cache": cache, "actions/cache/restore": restore,
+            "actions/upload-artifact": upload, "actions/download-artifact": download,
         },
     )  # fmt: skip
     if not any((CACHE / "wheels").glob("llama_cpp_python-*.whl")):
@@ -315,7 +318,8 @@ def test_a_pull_request_of_this_repository(remote: Path, tmp_path: Path, github:
 
     def action(given: Mapping[str, str]) -> None:
         assert set(given) == {"base", "head", "comment"}
-        small = {"cases": "json-tool-call", "budget": "60", "count": "false"}
+        small = {"cases": "listed json-enum", "vocabs": "llama-spm", "budget": "60"}
+        small |= {"count": "false", "threshold": "0.1"}
         outcome.append(runner.action(runner.workspace, {**given, **small}))
 
     runner.uses["./"] = action
@@ -323,6 +327,8 @@ def test_a_pull_request_of_this_repository(remote: Path, tmp_path: Path, github:
     (done,) = outcome
     if "cannot be fetched" in done.text:
         pytest.skip(f"no releases to compare: {done.text[-300:]}")
+    if "processes fit in the budget" in done.text:
+        pytest.skip(f"this machine is too busy to compare in a minute: {done.text[-300:]}")
     # Which of them is faster is no question here.
     status = int(done.outputs["steps.compare.outputs.status"])
     assert status in (0, 1), done.text
