@@ -148,8 +148,9 @@ class Runner:
             return True
         compared = re.fullmatch(r"\$\{\{ ([\w.-]+) (==|!=) '(\w*)' \}\}", condition)
         assert compared is not None, f"unknown condition {condition}"
-        equal = self._value(compared[1], known) == compared[3]
-        return not failed and equal == (compared[2] == "==")
+        if failed:
+            return False
+        return (self._value(compared[1], known) == compared[3]) == (compared[2] == "==")
 
     def _text(self, text: str, known: Mapping[str, str]) -> str:
         return re.sub(r"\$\{\{ (.+?) \}\}", lambda at: self._value(at[1], known), text)

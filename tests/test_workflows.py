@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -468,3 +469,19 @@ def test_the_job_of_the_documentation_is_a_job() -> None:
     assert set(used["with"]) <= set(inputs)
     for name in inputs:
         assert f"`{name}`" in text
+
+
+def test_the_lint_step_reads_every_script() -> None:
+    spec = importlib.util.spec_from_file_location("check_shell", ROOT / "tools" / "check_shell.py")
+    assert spec is not None
+    assert spec.loader is not None
+    check_shell = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(check_shell)
+    read = dict(check_shell.steps())
+    assert len(read) == sum("run" in step for _, step in steps())
+    assert {path.relative_to(ROOT).as_posix() for path in check_shell.scripts()} == {
+        name
+        for name in git(ROOT, "ls-files").splitlines()
+        if (ROOT / name).is_file() and (ROOT / name).read_bytes().startswith(b"#!")
+        and name.partition(".")[2] != "py"
+    }  # fmt: skip
