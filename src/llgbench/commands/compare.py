@@ -93,6 +93,10 @@ def _print(found: Comparison, where: Path, as_json: bool) -> None:
 
 def _print_functions(found: Comparison) -> None:
     """Write the functions whose instructions changed most, or why there are none."""
+    from llgbench.compare import words
+
+    if (why := words.no_functions(found)) is not None:
+        output.echo(why)
     if found.functions:
         rows = [
             {"function": f.function, "base": f.base, "head": f.head, "change": f.head - f.base}

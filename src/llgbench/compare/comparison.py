@@ -154,8 +154,8 @@ class Comparison:
         pooled: the table over all cases' steps, by the clock.
         costliest: the steps that cost the head most.
         counters: of the engines' work; empty where they export none.
-        functions: those whose instructions changed most; empty where nothing was counted, or no
-            function has a name.
+        functions: those whose instructions changed most.
+        named: whether functions were counted by name: most published libraries have no names.
         differences: of masks.
         processes: how many timed.
         counted: how many counted instructions; 0 where the clock alone decides.
@@ -178,6 +178,7 @@ class Comparison:
     costliest: tuple[Step, ...] = ()
     counters: tuple[WorkCounter, ...] = ()
     functions: tuple[FunctionChange, ...] = ()
+    named: bool = False
     differences: tuple[Difference, ...] = ()
     processes: int = 0
     counted: int = 0

@@ -62,6 +62,7 @@ def count(
     functions: list[FunctionChange] = []
     costliest: list[Step] = []
     counted = []
+    named = False
     for number, vocab in enumerate(plan.vocabs, 1):
         with processes.temporary_folder() as folder:
             ask = Job(
@@ -82,6 +83,7 @@ def count(
             done, by_side = _processes(verified.recorded, until, partial(_say, progress, vocab))
         counted.append(len(done))
         functions += changed(by_side, vocab)
+        named = named or all(by_side[side] for side in SIDES)
         costliest += _costliest(done, verified)
         for counts in done:
             for at, case in enumerate(verified.cases):
@@ -102,6 +104,7 @@ def count(
         costliest=tuple(sorted(costliest, key=lambda s: -s.head)[:WORST]),
         counters=tuple(work),
         functions=tuple(functions),
+        named=named,
         differences=tuple(differences),
         counted=min(counted),
         steps=steps,

@@ -72,6 +72,15 @@ def difference_lines(d: Difference) -> list[str]:
     return lines
 
 
+def no_functions(found: Comparison) -> str | None:
+    """Return why a count lists no functions; None where it does, or nothing was counted."""
+    if found.functions or not found.counted:
+        return None
+    if found.named:
+        return "no function's instructions changed by a thousandth of the whole"
+    return "the libraries have no names of functions, so what changed cannot be listed by function"
+
+
 def floor_text(rows: Sequence[Row], threshold: float) -> str:
     """Return what an A/A comparison says of this machine, in one line."""
     seen = [inference.smallest_visible(row.estimate, threshold) for row in rows]

@@ -181,6 +181,8 @@ def _work(found: Comparison) -> list[str]:
         ]
         lines += ["Functions whose instructions changed most (one process):", ""]
         lines += [*_markdown(("function", "old", "new", "change"), cells), ""]
+    elif (why := words.no_functions(found)) is not None:
+        lines += [f"Functions: {why}.", ""]
     return lines
 
 
