@@ -10,7 +10,7 @@ from made_comparison import PLANTED, compared
 from llgbench.compare import explain, sides
 from llgbench.compare.facts import Step
 from llgbench.compare.side import Side
-from llgbench.inputs import case
+from llgbench.inputs import case_file
 from llgbench.llama.vocab import open_vocab
 from llgbench.measure import runner
 
@@ -32,7 +32,7 @@ def test_the_costliest_step_is_the_planted_one() -> None:
 
 @pytest.mark.usefixtures("_vocabs_here")
 def test_a_step_is_explained_by_the_text_and_the_engine(wheel: Side) -> None:
-    loaded = case.load(CASE)
+    loaded = case_file.load(CASE)
     with open_vocab(VOCAB) as vocab:
         trace = runner.traces_of(loaded, vocab)[0]
         pieces = [vocab.table("token_to_piece").tokens[t].decode() for t in trace.tolist()]

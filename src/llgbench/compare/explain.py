@@ -11,7 +11,7 @@ from llgbench import isolated
 from llgbench.compare.facts import Step
 from llgbench.compare.side import Side
 from llgbench.engines.engine import Tokenizer, load
-from llgbench.inputs import case
+from llgbench.inputs import case_file
 from llgbench.inputs.variant import get
 from llgbench.llama import bridge
 from llgbench.llama.vocab import Vocab, open_vocab
@@ -49,7 +49,7 @@ def explain(steps: list[Step], side: Side, variant: str) -> tuple[Step, ...]:
 
 
 def _explain(step: Step, side: Side, vocab: Vocab, tokenizer: Tokenizer) -> Step:
-    loaded = case.load(step.case)
+    loaded = case_file.load(step.case)
     (text,) = (text for text in loaded.texts if text.name == step.text)
     trace = trace_of(text, vocab)
     before = np.ascontiguousarray(trace[: step.step])

@@ -36,7 +36,7 @@ from llgbench.compare.table import Measured
 from llgbench.compare.words import headline
 from llgbench.compare.workers import WorkerLostError
 from llgbench.errors import CompareError, LlgbenchError, RecordError
-from llgbench.inputs import case, variant
+from llgbench.inputs import case_file, variant
 from llgbench.llama import vocab
 from llgbench.measure import provenance
 
@@ -219,7 +219,7 @@ def plan_of(
     """
     variant.get(variant_name)
     chosen = tuple(dict.fromkeys(cases)) or DEFAULT_CASES
-    loaded = [case.load(name) for name in chosen]
+    loaded = [case_file.load(name) for name in chosen]
     # A folder is told by its path, and replayed under it.
     names = tuple(name if "/" in name else c.name for name, c in zip(chosen, loaded, strict=True))
     for name in vocabs or ("llama-bpe",):

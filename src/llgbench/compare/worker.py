@@ -21,7 +21,7 @@ from llgbench.compare.side import SIDES, Name, Pair
 from llgbench.engines import counters
 from llgbench.engines.engine import TokenArray, load
 from llgbench.errors import CompareError, GrammarError, UnavailableError
-from llgbench.inputs import case
+from llgbench.inputs import case_file
 from llgbench.inputs.case import Case
 from llgbench.inputs.variant import get
 from llgbench.llama import bridge
@@ -29,7 +29,8 @@ from llgbench.llama.vocab import Vocab, open_vocab
 from llgbench.measure import runner
 from llgbench.measure.counter import Compile, Free, JobBuilder, Recorded
 from llgbench.measure.counter import Replay as CountedReplay
-from llgbench.measure.replay import End, Replay, Subject, replay, with_end
+from llgbench.measure.replay import End, Replay, replay, with_end
+from llgbench.measure.rounds import Subject
 from llgbench.records import stats
 
 # A case is replayed an even number of times, so that each side goes first as often.
@@ -81,7 +82,7 @@ def run(job: Job) -> Answer:
             of_side[side] = stack.enter_context(bridge.build(engine, vocab, get(job.variant)))
         tokenizers = Pair(of_side["base"], of_side["head"])
         for name in job.cases:
-            loaded = case.load(name)
+            loaded = case_file.load(name)
             pair = Pair(
                 Subject(tokenizers.base, loaded.lark(job.base.options)),
                 Subject(tokenizers.head, loaded.lark(job.head.options)),
