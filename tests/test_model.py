@@ -10,7 +10,7 @@ from conftest import Lab
 
 from llgbench import paths
 from llgbench.errors import InputError, ModelError, UnavailableError, UnknownNameError
-from llgbench.llama import device, synthetic
+from llgbench.llama import device
 from llgbench.llama.model import Context, Model
 from llgbench.llama.synthetic import Shape, shape, synthesize
 
@@ -111,7 +111,7 @@ def test_an_unknown_shape_is_refused(lab: Lab) -> None:
 
 
 def test_no_memory_for_a_shape(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(synthetic, "available_memory", lambda: 2**29)
+    monkeypatch.setattr(device, "available_memory", lambda: 2**29)
     with pytest.raises(UnavailableError, match="no memory for shape gemma-2b-like") as error:
         synthesize("gemma-2b-like", lab.vocab("llama-spm"))
     one_line(error)
