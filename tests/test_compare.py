@@ -116,6 +116,38 @@ def test_differing_masks_are_not_timed() -> None:
     assert "7 'x'" in "\n".join(words.difference_lines(found.differences[0]))
 
 
+def test_vocabularies_are_not_pooled_with_each_other() -> None:
+    cost = {"v": 1e5, "w": 9e5}
+
+    def work(job: Job) -> Answer:
+        base, head = (side(cost[job.vocab] * scale, rounds=20) for scale in (1, 1.5))
+        return answer(base, head, job.cases, job.vocab)
+
+    plan = replace(PLAN, vocabs=("v", "w"), budget_s=1000)
+    found = compare.compare(BASE, HEAD, plan, clock=Clock(), work=work).comparison
+    rows = {row.vocab: row for row in found.pooled if row.metric == "mask p50"}
+    assert {vocab: row.base for vocab, row in rows.items()} == cost
+    assert all(row.estimate.ratio == pytest.approx(1.5) for row in rows.values())
+
+
+def test_where_some_masks_differ_the_others_are_compared_if_asked() -> None:
+    difference = Difference(
+        "a", "t", 0, "", "", Pair(1, 2), Pair((), ((7, "x"),)), Pair(0, 1), Pair("whole", "whole")
+    )
+
+    def work(job: Job) -> Answer:
+        return replace(answer(side(1e5), side(1e5), ("b",)), differences=(difference,))
+
+    strict = compare.compare(BASE, HEAD, PLAN, clock=Clock(), work=work).comparison
+    assert (strict.rows, strict.processes, strict.verdict) == ((), 0, "different masks")
+    asked = replace(PLAN, unequal=True)
+    found = compare.compare(BASE, HEAD, asked, clock=Clock(), work=work).comparison
+    assert {row.case for row in found.rows} == {"b"}
+    assert found.differences == (difference,)  # once, not once per process
+    assert found.failed
+    assert "the masks of 1 other cases differ" in words.headline(found)
+
+
 def test_all_cases_is_the_geometric_mean_of_the_cases() -> None:
     pairs: Measured = {
         ("a", "v", "TBM p50"): [(1.0, 1.21)] * 5,

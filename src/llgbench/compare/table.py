@@ -140,12 +140,13 @@ def _candidate(found: Measured, plan: Plan, case: str, vocab: str, metric: str) 
 def _geometric(found: Measured, cases: Sequence[str], vocab: str, metric: str) -> tuple[float, ...]:
     """Return the geometric mean over cases of every process's ratio.
 
-    Only cases that every process carries count, so that each process means the same by it.
+    Only cases that every process carries count, so that each process means the same by it; of one
+    alone there is no mean.
     """
     per_case = [found.get((case, vocab, metric), []) for case in cases]
     n = max(map(len, per_case), default=0)
     whole = [pairs for pairs in per_case if len(pairs) == n]
-    if n == 0 or len(cases) < 2:
+    if n == 0 or len(whole) < 2:
         return ()
     logs = np.log([[head / base for base, head in pairs] for pairs in whole])
     return tuple(np.exp(logs.mean(axis=0)).tolist())

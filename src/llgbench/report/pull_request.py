@@ -280,4 +280,8 @@ def _us(ns: float) -> str:
 
 
 def _ratio(e: Estimate) -> tuple[str, str]:
-    return f"{e.ratio - 1:+.1%}", f"{e.low - 1:+.1%} to {e.high - 1:+.1%}"
+    return _change(e.ratio), f"{_change(e.low)} to {_change(e.high)}"
+
+
+def _change(ratio: float) -> str:
+    return f"{ratio - 1:+.1%}".replace("-0.0%", "+0.0%")
