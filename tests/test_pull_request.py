@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from made_comparison import BASE, HEAD, PLANTED, compared, everything
+from test_plots import assert_readable
 
 from llgbench.compare import comparison
 from llgbench.compare.comparison import Comparison, Plan
@@ -132,6 +133,7 @@ def test_the_picture_has_a_line_per_row(found: Comparison, tmp_path: Path) -> No
     assert all(low < row.estimate.ratio < high for row in found.rows)
     ratio_plot.draw(found, tmp_path / "p.png")
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+    assert_readable(figure)
 
 
 def test_a_section_needs_neither_an_engine_nor_llama_cpp(found: Comparison, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from llgbench.commands.overhead import overhead_command
 from llgbench.commands.pr import pr_command
 from llgbench.commands.report import report_command
 from llgbench.commands.run import run
+from llgbench.commands.site import site_command
 from llgbench.commands.verify import verify_command
 from llgbench.commands.vocab import vocab_group
 from llgbench.errors import LlgbenchError
@@ -53,6 +54,7 @@ for _command in (
     pr_command,
     alerts_command,
     asv_command,
+    site_command,
     report_command,
     overhead_command,
     doctor_command,
