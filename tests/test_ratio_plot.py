@@ -8,19 +8,18 @@ from test_plots import assert_readable, panels, xy
 
 from llgbench.compare.comparison import Comparison, Plan, Row
 from llgbench.compare.inference import Estimate, Word
-from llgbench.compare.sides import Side
+from llgbench.compare.side import Side
 from llgbench.report import ratio_plot
 
 
 def compared(*rows: tuple[Word, float, float, float]) -> Comparison:
     side = Side("x", Path("x.so"), None, "1.0", "0" * 64)
-    made = Comparison(side, side, Plan(("llama-bpe",), ("listed",)))
-    made.rows = [
+    made = tuple(
         Row("listed", "llama-bpe", f"metric {number}", "ns", 1.0, ratio,
             Estimate(ratio, low, high, p=0.5, spread=0.01, processes=8), outcome)
         for number, (outcome, low, ratio, high) in enumerate(rows)
-    ]  # fmt: skip
-    return made
+    )  # fmt: skip
+    return Comparison(side, side, Plan(("llama-bpe",), ("listed",)), rows=made)
 
 
 def test_an_interval_beyond_the_axis_is_marked_as_cut() -> None:
