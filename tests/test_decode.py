@@ -208,7 +208,7 @@ def _variant(name: str) -> Any:
 
 
 def test_bad_plans_are_refused(lab: Lab, contexts: dict[str, Context]) -> None:
-    with pytest.raises(InputError, match="1 to 32"):
+    with pytest.raises(InputError, match="1 to 256"):
         Plan(sequences=33)
     with pytest.raises(InputError, match="--agree needs a trace"):
         Plan(free=True, agree=True)

@@ -148,16 +148,3 @@ def test_a_context_too_short_names_the_remedy(tiny: Path) -> None:
         context.require(255, "it")
         with pytest.raises(InputError, match="--context 257 or more"):
             context.require(256, "it")
-
-
-def test_cuda_is_refused_without_it(tiny: Path) -> None:
-    from llama_cpp import llama_cpp as c
-
-    if c.llama_supports_gpu_offload():
-        pytest.skip("this llama.cpp has GPU offload")
-    with pytest.raises(UnavailableError, match=r"built without GPU offload; docs/cuda\.md"):
-        Model(tiny, "cuda")
-
-
-def test_ggml_names_its_devices(tiny: Path) -> None:
-    assert "CPU" in [name for name, _ in model._ggml_devices()]

@@ -63,7 +63,8 @@ assert [name for name, _ in ffi.typeof("lb_decode_step").fields] == list(STEP.na
 Steps = npt.NDArray[np.void]
 
 UNCONSTRAINED = "unconstrained"
-MAX_SEQUENCES = 32
+# llama.cpp's LLAMA_MAX_SEQ.
+MAX_SEQUENCES = 256
 
 
 @dataclass(frozen=True)
