@@ -168,7 +168,6 @@ def elsewhere(model: Any, device: Device) -> tuple[int, list[str]]:
     from llama_cpp import llama_cpp as c
 
     ggml = _ggml()
-    wanted = handle_of(device)
     products: dict[str, bool] = {}
 
     def look(address: int, ask: bool, _: Any) -> bool:
@@ -178,7 +177,8 @@ def elsewhere(model: Any, device: Device) -> tuple[int, list[str]]:
                 ggml.ggml_backend_buffer_get_type(buffer)
             )
             # Where no device is named it is the host's own memory.
-            products[_text(ggml.ggml_get_name(address))] = (where or _cpu_handle()) == wanted
+            on = _text(ggml.ggml_backend_dev_name(where)) if where else "CPU"
+            products[_text(ggml.ggml_get_name(address))] = on == device.name
         return False  # not to be stopped at
 
     callback = c.ggml_backend_sched_eval_callback(look)
@@ -200,10 +200,6 @@ def elsewhere(model: Any, device: Device) -> tuple[int, list[str]]:
     if status != 0:
         raise UnavailableError(f"--device {device.name}: llama_decode returns {status}")
     return len(products), [name for name, there in products.items() if not there]
-
-
-def _cpu_handle() -> int:
-    return next(handle_of(d) for d in devices() if d.kind == _KINDS[0])
 
 
 def _text(value: bytes | None) -> str:
