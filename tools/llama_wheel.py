@@ -33,7 +33,7 @@ PACKAGE = "llama-cpp-python"
 FLAGS = "-DGGML_NATIVE=OFF"
 # Debian 12's Vulkan headers lack what one function of llama.cpp uses; see the file.
 VULKAN_FLAGS = (
-    f"{FLAGS} -DGGML_VULKAN=ON -DLLAVA_BUILD=OFF "
+    f"{FLAGS} -DGGML_VULKAN=ON -DLLAVA_BUILD=OFF -DLLAMA_BUILD_COMMON=OFF "
     f"-DCMAKE_CXX_FLAGS=-include{ROOT / 'tools' / 'vulkan_headers.h'}"
 )
 LINK = ".wheels"

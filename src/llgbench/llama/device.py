@@ -83,6 +83,7 @@ def _ggml() -> Any:
         ("ggml_backend_reg_name", text, [pointer]),
         ("ggml_backend_buffer_get_type", pointer, [pointer]),
         ("ggml_backend_buft_get_device", pointer, [pointer]),
+        ("ggml_backend_buft_is_host", ctypes.c_bool, [pointer]),
         ("ggml_get_name", text, [pointer]),
         ("ggml_op_desc", text, [pointer]),
     ):
@@ -173,11 +174,11 @@ def elsewhere(model: Any, device: Device) -> tuple[int, list[str]]:
     def look(address: int, ask: bool, _: Any) -> bool:
         if ask and ggml.ggml_op_desc(address).startswith(b"MUL_MAT"):
             buffer = _Tensor.from_address(address).buffer
-            where = buffer and ggml.ggml_backend_buft_get_device(
-                ggml.ggml_backend_buffer_get_type(buffer)
-            )
-            # Where no device is named it is the host's own memory.
-            on = _text(ggml.ggml_backend_dev_name(where)) if where else "CPU"
+            kind = buffer and ggml.ggml_backend_buffer_get_type(buffer)
+            where = kind and ggml.ggml_backend_buft_get_device(kind)
+            # A device gives out memory of the host, too, which it reads fast; the CPU works there.
+            there = where and not ggml.ggml_backend_buft_is_host(kind)
+            on = _text(ggml.ggml_backend_dev_name(where)) if there else "CPU"
             products[_text(ggml.ggml_get_name(address))] = on == device.name
         return False  # not to be stopped at
 
