@@ -23,10 +23,10 @@ from llgbench.commands.options import numbers
 from llgbench.decode import batch, batch_recording
 from llgbench.decode.batch import WARM_UP, Batch, Method, Plan
 from llgbench.decode.batch_recording import Request, require, summarize
-from llgbench.decode.loop import decodable
+from llgbench.decode.measurement import decodable
 from llgbench.engines.engine import TokenArray, Tokenizer
 from llgbench.errors import GrammarError, InputError, RecordError, UnavailableError
-from llgbench.inputs import case
+from llgbench.inputs import case_file
 from llgbench.measure.replay import with_end
 from llgbench.measure.trace import trace_of
 from llgbench.records.record import Record
@@ -38,14 +38,15 @@ BPE, CASE = "llama-bpe", "json-tool-call"
 def traces(lab: Lab, of: str = CASE, vocab: str = BPE) -> dict[str, TokenArray]:
     tokenizer = lab.tokenizer(vocab, "greedy_tokenize")
     return {
-        t.name: with_end(trace_of(t, lab.vocab(vocab)), tokenizer) for t in decodable(case.load(of))
+        t.name: with_end(trace_of(t, lab.vocab(vocab)), tokenizer)
+        for t in decodable(case_file.load(of))
     }
 
 
 @pytest.fixture(scope="module")
 def tool_call(lab: Lab) -> Iterator[Batch]:
     tokenizer = lab.tokenizer(BPE, "greedy_tokenize")
-    with Batch(tokenizer, case.load(CASE).lark(), traces(lab)) as opened:
+    with Batch(tokenizer, case_file.load(CASE).lark(), traces(lab)) as opened:
         yield opened
 
 
@@ -62,7 +63,7 @@ def test_the_truth_is_what_a_matcher_says(lab: Lab, tool_call: Batch) -> None:
     tokenizer = lab.tokenizer(BPE, "greedy_tokenize")
     assert [t.name for t in tool_call.texts] == list(traces(lab))
     for text in tool_call.texts:
-        with tokenizer.matcher(case.load(CASE).lark()) as matcher:
+        with tokenizer.matcher(case_file.load(CASE).lark()) as matcher:
             for at, token in enumerate(text.tokens.tolist()):
                 mask = matcher.mask()
                 assert mask is not None
@@ -99,7 +100,7 @@ def test_no_plan_changes_a_mask(
 
 def test_a_cold_elder_has_the_same_masks_and_is_left_as_it_is(lab: Lab) -> None:
     tokenizer = lab.tokenizer(BPE, "greedy_tokenize")
-    with Batch(tokenizer, case.load(CASE).lark(), traces(lab), cold=True) as cold:
+    with Batch(tokenizer, case_file.load(CASE).lark(), traces(lab), cold=True) as cold:
         for method in batch.METHODS:
             assert cold.run(Plan(6, 2, steps=60), method).fault == ""
 
@@ -180,7 +181,7 @@ def _on(library: Path, lab: Lab) -> Batch:
 
     loaded = engine.load(library)
     tokenizer: Tokenizer = bridge.build(loaded, lab.vocab(BPE), variant.get("greedy_tokenize"))
-    return Batch(tokenizer, case.load(CASE).lark(), traces(lab))
+    return Batch(tokenizer, case_file.load(CASE).lark(), traces(lab))
 
 
 _ON_A_THREAD = """
@@ -228,12 +229,12 @@ def test_a_draft_that_goes_wrong_is_found(
 def test_a_text_that_the_grammar_rejects_is_left_out(lab: Lab) -> None:
     tokenizer = lab.tokenizer(BPE, "greedy_tokenize")
     given = {"other": lab.vocab(BPE).trace(b"no json"), **traces(lab)}
-    with Batch(tokenizer, case.load(CASE).lark(), given) as opened:
+    with Batch(tokenizer, case_file.load(CASE).lark(), given) as opened:
         assert list(opened.left_out) == ["other"]
         assert "other" not in [t.name for t in opened.texts]
         assert opened.run(Plan(4, 2, steps=20)).fault == ""
     with pytest.raises(UnavailableError, match="no text to go along: other: the grammar rejects"):
-        Batch(tokenizer, case.load(CASE).lark(), {"other": given["other"]})
+        Batch(tokenizer, case_file.load(CASE).lark(), {"other": given["other"]})
     with pytest.raises(GrammarError):
         Batch(tokenizer, "start: nowhere", given)
 

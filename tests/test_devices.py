@@ -20,13 +20,15 @@ import pytest
 from conftest import Lab
 
 from llgbench.decode import loop, recording
-from llgbench.decode.loop import MODES, Plan, Run
+from llgbench.decode.loop import Run
+from llgbench.decode.plan import MODES, Plan
 from llgbench.engines import engine
 from llgbench.engines.engine import Tokenizer
 from llgbench.errors import UnavailableError
-from llgbench.inputs import case, variant
+from llgbench.inputs import case_file, variant
 from llgbench.llama import bridge, device
-from llgbench.llama.model import Context, Model, synthesize
+from llgbench.llama.model import Context, Model
+from llgbench.llama.synthetic import synthesize
 from llgbench.measure.doctor import examine
 from llgbench.measure.replay import with_end
 
@@ -58,7 +60,7 @@ def run(lab: Lab, context: Context, mode: str = "mask-first", free: bool = False
     tokenizer = tokenizer or lab.tokenizer(SPM, "greedy_tokenize")
     trace = None if free else with_end(lab.vocab(SPM).trace(TEXT), tokenizer)
     plan = Plan(sequences=n, free=free, max_tokens=48)
-    grammar = case.load("json-enum").lark()
+    grammar = case_file.load("json-enum").lark()
     return loop.run(context, tokenizer, grammar, trace, plan, MODES[mode])
 
 
@@ -172,10 +174,9 @@ def test_free_text_is_in_the_language(lab: Lab, contexts: dict[str, Context], mo
     # the grammar's.
     for context in contexts.values():
         for tokens in run(lab, context, mode, free=True, n=2).committed:
-            said = loop.check(
-                lab.engine, lab.vocab(SPM), case.load("json-enum"), variant.get("greedy_tokenize"),
-                tokens, lab.vocab(SPM).eos,
-            )  # fmt: skip
+            vocab, subject = lab.vocab(SPM), case_file.load("json-enum")
+            of = variant.get("greedy_tokenize")
+            said = loop.check(lab.engine, vocab, subject, of, tokens, vocab.eos)
             assert said in ("complete", "unfinished")
 
 

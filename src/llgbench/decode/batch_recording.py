@@ -21,12 +21,16 @@ import numpy as np
 from llgbench import isolated, paths, processes
 from llgbench.decode import batch, loop
 from llgbench.decode.batch import METHODS, Batch, Method, Plan
+from llgbench.decode.measurement import decodable
+from llgbench.decode.plan import MAX_SEQUENCES
+from llgbench.decode.plan import Plan as DecodePlan
 from llgbench.errors import GrammarError, InputError, ProcessError, RecordError, UnavailableError
-from llgbench.inputs import case
+from llgbench.inputs import case_file
 from llgbench.inputs.configuration import Configuration
 from llgbench.isolated import Limits
 from llgbench.llama import device
-from llgbench.llama.model import Context, Model, synthesize
+from llgbench.llama.model import Context, Model
+from llgbench.llama.synthetic import synthesize
 from llgbench.measure import provenance
 from llgbench.measure.replay import with_end
 from llgbench.measure.runner import Workbench, judge, prepare, traces_of
@@ -133,13 +137,13 @@ def decode_times(request: Request) -> list[DecodeTime]:
             trace = np.full(_DECODED, model.first_token(), np.uint32)
             for sequences in request.sequences:
                 about = DecodeTime(sequences, model=model.label, device=model.device_label)
-                if sequences > loop.MAX_SEQUENCES:
-                    why = f"llama.cpp decodes {loop.MAX_SEQUENCES} sequences at once, at most"
+                if sequences > MAX_SEQUENCES:
+                    why = f"llama.cpp decodes {MAX_SEQUENCES} sequences at once, at most"
                     found.append(replace(about, unavailable=why))
                     continue
                 try:
                     with Context(model, 2 * _DECODED, sequences) as context:
-                        done = loop.run(context, None, "", trace, loop.Plan(sequences=sequences))
+                        done = loop.run(context, None, "", trace, DecodePlan(sequences=sequences))
                         found.append(
                             replace(
                                 about,
@@ -164,11 +168,11 @@ def measure(request: Request) -> Iterator[Entry]:
     # Read by rayon at its first call in this process.
     os.environ["RAYON_NUM_THREADS"] = str(threads)
     configuration = Configuration(name, vocab, variant, request.engine)
-    subject = case.load(name)
+    subject = case_file.load(name)
     with Workbench(vocab) as bench:
         ready = prepare(configuration, subject, bench)
         verdict = judge(ready, subject, traces_of(subject, bench.vocab), bench).to_json()
-        texts = loop.decodable(subject)
+        texts = decodable(subject)
         traces = {t.name: with_end(trace_of(t, bench.vocab), ready.tokenizer) for t in texts}
         with Batch(ready.tokenizer, ready.grammar, traces, cold=request.cold) as of_case:
             for sequences in request.sequences:
