@@ -22,8 +22,8 @@ test-machines: install engines
 	PYTHON=$(BIN)/python tools/machines.sh
 
 # The decode tests on a Vulkan device, Mesa's software one where there is no other.
-device-test:
-	PYTHON=$(PYTHON) tools/device_test.sh
+device-test: install
+	PYTHON=$(BIN)/python tools/device_test.sh
 
 lint: install
 	$(BIN)/ruff check src tests benchmarks tools examples

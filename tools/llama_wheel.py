@@ -1,8 +1,7 @@
 """Builds the pinned llama-cpp-python once, for any processor, and keeps the wheel.
 
-    python tools/llama_wheel.py            build it unless it is there, and link its folder here
-    python tools/llama_wheel.py --key      name it for a cache: what a wheel depends on
-    python tools/llama_wheel.py --vulkan   build one with ggml's Vulkan devices; print its folder
+    python tools/llama_wheel.py         build it unless it is there, and link its folder here
+    python tools/llama_wheel.py --key   name it for a cache: what a wheel depends on
 
 By default ggml is compiled for the processor at hand. Such a wheel dies on another one, and pip's
 own cache does not tell them apart. So the wheel lies in $LLGBENCH_CACHE/wheels, which pip is given
@@ -31,11 +30,6 @@ from llgbench.errors import LlgbenchError  # noqa: E402
 PACKAGE = "llama-cpp-python"
 # Without GGML_NATIVE the x86-64 build has AVX2 and FMA all the same; docs/decode.md has the cost.
 FLAGS = "-DGGML_NATIVE=OFF"
-# Debian 12's Vulkan headers lack what one function of llama.cpp uses; see the file.
-VULKAN_FLAGS = (
-    f"{FLAGS} -DGGML_VULKAN=ON -DLLAVA_BUILD=OFF -DLLAMA_BUILD_COMMON=OFF "
-    f"-DCMAKE_CXX_FLAGS=-include{ROOT / 'tools' / 'vulkan_headers.h'}"
-)
 LINK = ".wheels"
 
 
@@ -52,7 +46,7 @@ def kept(folder: Path, wanted: str) -> Path | None:
     return next(iter(folder.glob(f"{name.replace('-', '_')}-{version}-*.whl")), None)
 
 
-def build(folder: Path, wanted: str, flags: str = FLAGS) -> Path:
+def build(folder: Path, wanted: str) -> Path:
     """Build the wheel of a requirement into a folder; who comes second waits.
 
     Raises:
@@ -64,15 +58,11 @@ def build(folder: Path, wanted: str, flags: str = FLAGS) -> Path:
         found = kept(folder, wanted)
         if found is not None:
             return found
-        takes = "9" if flags == FLAGS else "20"
-        print(
-            f"building {wanted} for any processor: {takes} minutes on two cores, once",
-            file=sys.stderr, flush=True,
-        )  # fmt: skip
+        print(f"building {wanted} for any processor: 9 minutes on two cores, once", flush=True)
         with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as place:
             command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
             command += ["--no-cache-dir", "--no-binary", PACKAGE, "--wheel-dir", place, wanted]
-            done = subprocess.run(command, env={**os.environ, "CMAKE_ARGS": flags}, check=False)
+            done = subprocess.run(command, env={**os.environ, "CMAKE_ARGS": FLAGS}, check=False)
             built = kept(Path(place), wanted)
             if done.returncode != 0 or built is None:
                 sys.exit(f"pip does not build {wanted} (status {done.returncode})")
@@ -93,12 +83,9 @@ def main() -> None:
     if sys.argv[1:] == ["--key"]:
         print(f"{requirement()}{FLAGS}")
         return
-    if sys.argv[1:] not in ([], ["--vulkan"]):
+    if sys.argv[1:]:
         sys.exit(__doc__)
     try:
-        if sys.argv[1:]:
-            print(build(paths.cache() / "wheels-vulkan", requirement(), VULKAN_FLAGS).parent)
-            return
         folder = paths.cache() / "wheels"
         wheel = build(folder, requirement())
         link(folder)

@@ -2,7 +2,7 @@
  * those before 1.3.272 (Debian 12 has 1.3.239) do not have. It is for validation layers, which are
  * off, so that a driver sees no more of it than a structure to pass over. */
 #pragma once
-#ifdef __cplusplus
+#if defined(__cplusplus) && __has_include(<vulkan/vulkan_core.h>)
 #include <vulkan/vulkan_core.h>
 #if VK_HEADER_VERSION < 272
 #include <cstdint>
