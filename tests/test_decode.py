@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -34,13 +33,11 @@ from llgbench.report import document
 
 SPM, BPE = "llama-spm", "llama-bpe"
 TEXT = b'{"colour": "umber", "count": 7}'
-# ``make device-test`` runs all this on another device.
-DEVICE = os.environ.get("LLGBENCH_TEST_DEVICE", "cpu")
 
 
 @pytest.fixture(scope="module")
 def models(lab: Lab) -> Iterator[dict[str, Model]]:
-    opened = {n: Model(synthesize("nano", lab.vocab(n)), DEVICE, "nano") for n in (SPM, BPE)}
+    opened = {n: Model(synthesize("nano", lab.vocab(n)), "cpu", "nano") for n in (SPM, BPE)}
     yield opened
     for one in opened.values():
         one.close()

@@ -36,5 +36,5 @@ export LLAMA_CPP_LIB_PATH=$PWD/.device/bin
     echo "ggml sees no Vulkan device here; see: vulkaninfo --summary" >&2
     exit 2
 }
-if [ $# -eq 0 ]; then set -- tests/test_devices.py tests/test_decode.py; fi
+if [ $# -eq 0 ]; then set -- tests/test_devices.py; fi
 exec "$PYTHON" -m pytest "$@"
