@@ -111,6 +111,9 @@ def decode_command(
         given.refuse("goes with --free", "max_tokens")
     if device.lower() != "cpu":
         given.refuse("goes with --device cpu, whose memory is the process's", "memory_limit")
+    chain = selection or ("dist" if free else "greedy")
+    if chain == "greedy":
+        given.refuse("is of what is drawn, and a greedy choice draws nothing", "seed")
     request = recording.Request(
         cases=cases or ("json-tool-call",),
         vocabs=vocabs or ((_path(model),) if model else ("llama-bpe",)),
@@ -119,7 +122,7 @@ def decode_command(
         modes=modes or ("mask-first",),
         sequences=sequences or (1,),
         plan=plan.Plan(
-            rounds=rounds, selection=selection or ("dist" if free else "greedy"), free=free,
+            rounds=rounds, selection=chain, free=free,
             agree=agree, max_tokens=max_tokens, seed=seed,
         ),
         model=model, shape=shape, device=device, context=context or 0, threads=threads or 0,

@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from llgbench import files
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+
 from llgbench.decode.batch_recording import FOLDER, Summary, require, summarize, verdict
-from llgbench.errors import RecordError
 from llgbench.records import record as records
 from llgbench.records.record import Entry, Record
+from llgbench.report import plots
 from llgbench.report.markdown import table
-from llgbench.report.plots import png
 from llgbench.shown import in_markdown, visible
 
 PICTURE = "batch.png"
@@ -98,31 +99,31 @@ def write(record: Record, folder: Path) -> str:
     Raises:
         RecordError: the folder cannot be written.
     """
-    drawn = picture(record, folder / PICTURE)
-    return markdown(record, PICTURE if drawn else "")
+    drawn = picture(record)
+    if drawn is None:
+        return markdown(record, "")
+    plots.save(drawn, folder / PICTURE)
+    return markdown(record, PICTURE)
 
 
-def picture(record: Record, path: Path) -> bool:
-    """Draw p50 and p99 of a step over the number of sequences; False where there is nothing.
+def picture(record: Record) -> Figure | None:
+    """Draw p50 and p99 of a step over the number of sequences; None where there is nothing.
 
     A panel per case, vocab and variant, a colour per number of threads, a dashed line for
     llguidance's own function.
-
-    Raises:
-        RecordError: the file cannot be written.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import NullLocator
-
     timed = [(e, s) for e in record.entries if (s := summarize(e)) is not None and s.p50]
     if not timed:
-        return False
+        return None
     panels = list(dict.fromkeys(_panel(entry) for entry, _ in timed))
-    figure = Figure(figsize=(1 + 5.2 * len(panels), 4.8), layout="constrained")
-    FigureCanvasAgg(figure)
+    across = 2 if len(panels) > 1 else 1
+    down = -(-len(panels) // across)
+    figure = plots.new(1.2 + 3.6 * down)
     figure.suptitle(visible(_what_ran(record)), fontsize=9)
-    axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    grid = figure.subplots(down, across, squeeze=False, sharey=True)
+    axes = list(grid.flat[: len(panels)])
+    for ax in grid.flat[len(panels) :]:
+        ax.set_visible(False)
     threads = sorted({s.threads for _, s in timed})
     for ax, panel in zip(axes, panels, strict=True):
         of_panel = [s for entry, s in timed if _panel(entry) == panel]
@@ -149,15 +150,15 @@ def picture(record: Record, path: Path) -> bool:
         ax.tick_params(labelsize=7)
         ax.grid(axis="y", alpha=0.3)
         ax.spines[["top", "right"]].set_visible(False)
-    axes[0].set_ylabel("µs until the slowest mask is there: p50, p99 above it", fontsize=8)
+    for ax in axes[::across]:
+        ax.set_ylabel("µs until the slowest mask: p50, p99 above it", fontsize=8)
     by_label = dict(
         pair[::-1] for ax in axes for pair in zip(*ax.get_legend_handles_labels(), strict=True)
     )
     figure.legend(
-        by_label.values(), by_label.keys(), loc="outside lower center", ncols=3, fontsize=8
+        by_label.values(), by_label.keys(), loc="outside lower center", ncols=2, fontsize=8
     )
-    files.write(path, png(figure, 150), error=RecordError)
-    return True
+    return figure
 
 
 def _draw(ax: Any, line: Sequence[Summary], colour: str, style: str, label: str) -> None:
