@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
+from matplotlib.ticker import FuncFormatter, NullLocator
 
 from llgbench.decode.batch_recording import FOLDER, Summary, require, summarize, verdict
 from llgbench.records import record as records
@@ -142,6 +142,7 @@ def picture(record: Record) -> Figure | None:
             ax.plot(*zip(*decoded, strict=True), color="#777777", lw=3, alpha=0.5, label="decode")
         ax.set_xscale("log", base=2)
         ax.set_yscale("log")
+        ax.yaxis.set_major_formatter(FuncFormatter(lambda us, _: f"{us:,.0f}"))
         ticks = sorted({s.sequences for s in of_panel})
         ax.set_xticks(ticks, [str(n) for n in ticks])
         ax.xaxis.set_minor_locator(NullLocator())
