@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 MACHINE ?= $(shell hostname)
 
-.PHONY: bench test test-machines install lint engines report clean
+.PHONY: bench test test-machines device-test install lint engines report clean
 
 bench: install engines
 	@$(BIN)/asv machine --yes --machine $(MACHINE) > /dev/null
@@ -20,6 +20,10 @@ test: install lint engines
 # A part of the suite as on other machines: one core, no valgrind, no cargo, no clock, no home.
 test-machines: install engines
 	PYTHON=$(BIN)/python tools/machines.sh
+
+# The decode tests on a Vulkan device, Mesa's software one where there is no other.
+device-test: install
+	PYTHON=$(BIN)/python tools/device_test.sh
 
 lint: install
 	$(BIN)/ruff check src tests benchmarks tools examples

@@ -211,8 +211,8 @@ def _variant(name: str) -> Any:
 
 
 def test_bad_plans_are_refused(lab: Lab, contexts: dict[str, Context]) -> None:
-    with pytest.raises(InputError, match="1 to 32"):
-        Plan(sequences=33)
+    with pytest.raises(InputError, match="1 to 256"):
+        Plan(sequences=257)
     with pytest.raises(InputError, match="--agree needs a trace"):
         Plan(free=True, agree=True)
     with pytest.raises(InputError, match="--context"):
@@ -351,7 +351,7 @@ def test_asv_says_why_there_is_no_value(recorded: tuple[Record, Path]) -> None:
         (["--case", "json-enun"], "did you mean json-enum"),
         (["--variant", "base"], "unknown variant"),
         (["--mode", "none"], "--mode"),
-        (["--sequences", "33"], "--sequences"),
+        (["--sequences", "257"], "--sequences"),
         (["--vocab", SPM, "--context", "5", "--threads", "1"], "--context"),
         (["--free", "--agree"], "--agree"),
         (["--device", "cuda", "--vocab", SPM], "--device cuda"),

@@ -10,7 +10,7 @@ from conftest import Lab
 
 from llgbench import paths
 from llgbench.errors import InputError, ModelError, UnavailableError, UnknownNameError
-from llgbench.llama import device, synthetic
+from llgbench.llama import memory, synthetic
 from llgbench.llama.model import Context, Model
 from llgbench.llama.synthetic import Shape, shape, synthesize
 
@@ -111,7 +111,7 @@ def test_an_unknown_shape_is_refused(lab: Lab) -> None:
 
 
 def test_no_memory_for_a_shape(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device, "available_memory", lambda: 2**29)
+    monkeypatch.setattr(memory, "available_memory", lambda: 2**29)
     with pytest.raises(UnavailableError, match="no memory for shape gemma-2b-like") as error:
         synthesize("gemma-2b-like", lab.vocab("llama-spm"))
     one_line(error)
@@ -149,16 +149,3 @@ def test_a_context_too_short_names_the_remedy(tiny: Path) -> None:
         context.require(255, "it")
         with pytest.raises(InputError, match="--context 257 or more"):
             context.require(256, "it")
-
-
-def test_cuda_is_refused_without_it(tiny: Path) -> None:
-    from llama_cpp import llama_cpp as c
-
-    if c.llama_supports_gpu_offload():
-        pytest.skip("this llama.cpp has GPU offload")
-    with pytest.raises(UnavailableError, match=r"built without GPU offload; docs/cuda\.md"):
-        Model(tiny, "cuda")
-
-
-def test_ggml_names_its_devices(tiny: Path) -> None:
-    assert "CPU" in [name for name, _ in device._ggml_devices()]

@@ -17,7 +17,7 @@ import pytest
 from made_records import entry
 
 from llgbench import paths
-from llgbench.asv import decode_suite, suite
+from llgbench.asv import batch_suite, decode_suite, suite
 from llgbench.inputs.configuration import Configuration
 from llgbench.measure import recording
 from llgbench.measure.rounds import Rounds
@@ -50,6 +50,12 @@ def decoded(tmp_path_factory: pytest.TempPathFactory) -> suite.Values:
     return decode_suite.measure(tmp_path_factory.mktemp("decoded"), ("llama-spm",), rounds=1)
 
 
+@pytest.fixture(scope="module")
+def batched(tmp_path_factory: pytest.TempPathFactory) -> suite.Values:
+    """Return the batch benchmarks' values of few steps."""
+    return batch_suite.measure(tmp_path_factory.mktemp("batched"), steps=50)
+
+
 def _benchmarks() -> list[tuple[str, str, str]]:
     sys.path.insert(0, str(ROOT))
     try:
@@ -69,7 +75,11 @@ _caches: dict[str, Any] = {}
 
 
 # What a module's setup_cache would take minutes for stands in a fixture.
-FIXTURES = {"benchmarks.grid": "found", "benchmarks.decode": "decoded"}
+FIXTURES = {
+    "benchmarks.grid": "found",
+    "benchmarks.decode": "decoded",
+    "benchmarks.batch": "batched",
+}
 
 
 def _cache(module: ModuleType, request: pytest.FixtureRequest) -> Any:

@@ -6,7 +6,9 @@ from cffi import FFI
 
 # setuptools wants sources relative to setup.py, which is where the build runs.
 _SOURCES = Path("src/llgbench/csrc")
-_PARTS = ("clock", "engine", "bridge", "replay", "judge", "count", "record", "sampler", "decode")
+_PARTS = (
+    "clock", "engine", "bridge", "replay", "judge", "count", "record", "sampler", "decode", "batch",
+)  # fmt: skip
 _HEADER = (Path(__file__).parent / "csrc" / "llgbench.h").read_text()
 
 ffibuilder = FFI()

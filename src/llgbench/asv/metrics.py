@@ -68,6 +68,7 @@ _DECLARED = {
     "Decode.share": SHARE,
     "Decode.overhead": SHARE,
     "Decode": NS,
+    "Batch": NS,
     "Apply.ours": NS,
     "Apply.of_llama_cpp": SHARE,
     # the greedy lexeme fallback

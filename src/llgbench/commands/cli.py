@@ -11,6 +11,7 @@ import click
 import llgbench
 from llgbench import defects, files, output, processes
 from llgbench.commands.alerts import alerts_command, asv_command
+from llgbench.commands.batch import batch_command
 from llgbench.commands.check import check
 from llgbench.commands.compare import compare_command
 from llgbench.commands.decode import decode_command
@@ -59,6 +60,7 @@ for _command in (
     overhead_command,
     doctor_command,
     decode_command,
+    batch_command,
     verify_command,
 ):
     cli.add_command(_command)

@@ -15,14 +15,13 @@ from llgbench.errors import InputError, UnknownNameError
 from llgbench.output import json_option
 
 if TYPE_CHECKING:
-    from llgbench.llama.device import Device
     from llgbench.llama.sampler import Selection
     from llgbench.records.record import Entry
 
 # Repeated from llgbench.decode, model and sampler, which --help should not load; a test compares.
 MODES = ("mask-first", "sample-first", "validate-first", "forced", "overlap")
 SELECTIONS = ("greedy", "dist", "common")
-SHAPES = ("nano", "tinyllama-1.1b", "llama-3.2-1b", "gemma-2b-like")
+SHAPES = ("nano", "tinyllama-1.1b", "llama-3.2-1b", "llama-3.1-8b", "gemma-2b-like")
 MAX_THREADS = 512
 
 
@@ -42,7 +41,7 @@ MAX_THREADS = 512
 @click.option(
     "--sequences",
     multiple=True,
-    type=click.IntRange(1, 32),
+    type=click.IntRange(1, 256),
     help="Sequences at once; default 1; repeat.",
 )
 @click.option("--rounds", type=click.IntRange(1, 1000), default=3, show_default=True)
@@ -69,7 +68,10 @@ MAX_THREADS = 512
     type=click.IntRange(1, MAX_THREADS),
     help="Threads that decode; default: all cores.",
 )
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
+@click.option(
+    "--device", default="cpu", show_default=True,
+    help="A device of llgbench doctor's, such as CUDA0, or cuda: the first of its kind.",
+)  # fmt: skip
 @limit_options("Most seconds for all cases of one vocab; default: 6 hours.")
 @click.option("--results", type=click.Path(path_type=Path), help="Default: results/.")
 @json_option
@@ -77,7 +79,7 @@ def decode_command(
     vocabs: tuple[str, ...], cases: tuple[str, ...], variants: tuple[str, ...], engine: str,
     model: Path | None, shape: str, modes: tuple[str, ...], sequences: tuple[int, ...],
     rounds: int, free: bool, agree: bool, selection: Selection | None, max_tokens: int, seed: int,
-    context: int | None, threads: int | None, device: Device, time_limit: float | None,
+    context: int | None, threads: int | None, device: str, time_limit: float | None,
     memory_limit: int | None, results: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Decode with llama.cpp, masked and not, and show where a step's time goes.
@@ -107,13 +109,11 @@ def decode_command(
         given.refuse("is of the synthetic model, which --model replaces", "shape")
     if not free:
         given.refuse("goes with --free", "max_tokens")
+    if device.lower() != "cpu":
+        given.refuse("goes with --device cpu, whose memory is the process's", "memory_limit")
     chain = selection or ("dist" if free else "greedy")
     if chain == "greedy":
         given.refuse("is of what is drawn, and a greedy choice draws nothing", "seed")
-    if device != "cpu":
-        given.refuse(
-            "goes with --device cpu, which decodes in a worker", "time_limit", "memory_limit"
-        )
     request = recording.Request(
         cases=cases or ("json-tool-call",),
         vocabs=vocabs or ((_path(model),) if model else ("llama-bpe",)),

@@ -38,6 +38,24 @@ class FiniteFloat(click.FloatRange):
         return found
 
 
+def numbers(least: int, most: int) -> Callable[[str], tuple[int, ...]]:
+    """Return a type of option: whole numbers in a range, separated by commas, without repetitions.
+
+    Raises:
+        click.BadParameter: from what is returned, where a part is no such number.
+    """
+
+    def integers(value: str) -> tuple[int, ...]:
+        found = []
+        for part in map(str.strip, value.split(",")):
+            if not (part.isascii() and part.isdecimal()) or not least <= int(part[:20]) <= most:
+                raise click.BadParameter(f"{part!r} is not a whole number from {least} to {most}")
+            found.append(int(part))
+        return tuple(dict.fromkeys(found))
+
+    return integers
+
+
 _Command = TypeVar("_Command", bound=Callable[..., object])
 
 

@@ -145,3 +145,21 @@ int lb_decoder_open(const char *path, lb_decoder *decoder, char *error, size_t e
     return resolve(library, DECODER_SYMBOLS, sizeof DECODER_SYMBOLS / sizeof *DECODER_SYMBOLS,
                    decoder, "llama.cpp library", error, error_len);
 }
+
+#define PARALLEL(name) {"llg_" #name, offsetof(lb_parallel, name), false}
+static const symbol PARALLEL_SYMBOLS[] = {
+    {"llg_new_constraint_any", offsetof(lb_parallel, new_constraint), false},
+    PARALLEL(clone_constraint),
+    PARALLEL(free_constraint),
+    PARALLEL(get_error),
+    PARALLEL(compute_mask),
+    PARALLEL(commit_token),
+    PARALLEL(par_compute_mask),
+};
+
+int lb_parallel_open(const char *path, lb_parallel *parallel, char *error, size_t error_len) {
+    void *library = open_library(path, error, error_len);
+    if (library == NULL) return -1;
+    return resolve(library, PARALLEL_SYMBOLS, sizeof PARALLEL_SYMBOLS / sizeof *PARALLEL_SYMBOLS,
+                   parallel, "llguidance library with parallel masks", error, error_len);
+}

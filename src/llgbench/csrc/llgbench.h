@@ -478,3 +478,112 @@ typedef struct {
 
 /* Clear the context's memory and run until every sequence is done. `steps` has room for n + 1. */
 void lb_decode(const lb_decoding *decoding, lb_decode_step *steps, lb_decode_result *result);
+
+/* ==== batches: csrc/batch.c ==== */
+
+typedef struct LlgConstraint LlgConstraint;
+
+typedef struct {
+    LlgConstraint *constraint;
+    uint32_t *mask_dest;
+    size_t mask_byte_len;
+} lb_constraint_step;
+
+typedef struct {
+    const uint32_t *sample_mask;
+    float temperature;
+    bool is_stop;
+} lb_mask_result;
+
+typedef struct {
+    const uint32_t *tokens;
+    uint32_t n_tokens;
+    bool is_stop;
+} lb_commit_result;
+
+typedef void (*lb_callback)(const void *user_data);
+
+/* llguidance's own way to compute many masks at once, which has constraints in place of matchers
+ * and rayon's threads (RAYON_NUM_THREADS, read at the first call in a process). */
+typedef struct {
+    LlgConstraint *(*new_constraint)(const lb_constraint_init *init, const char *kind,
+                                     const char *data);
+    LlgConstraint *(*clone_constraint)(const LlgConstraint *constraint);
+    void (*free_constraint)(LlgConstraint *constraint);
+    const char *(*get_error)(const LlgConstraint *constraint);
+    int32_t (*compute_mask)(LlgConstraint *constraint, lb_mask_result *result);
+    int32_t (*commit_token)(LlgConstraint *constraint, uint32_t token, lb_commit_result *result);
+    void (*par_compute_mask)(const lb_constraint_step *steps, size_t n_steps,
+                             const void *user_data, lb_callback done);
+} lb_parallel;
+
+/* Resolve the functions in the library at `path`; 0, or -1 with one line in `error`. */
+int lb_parallel_open(const char *path, lb_parallel *parallel, char *error, size_t error_len);
+
+/* A text of a batch, as one matcher goes along it by itself on one thread: the truth that every
+ * mask of the batch is held against, word by word. */
+typedef struct {
+    uint32_t *tokens;
+    uint32_t *masks;    /* [n][words] */
+    uint32_t *refused;  /* [n], a token that the grammar refuses there; UINT32_MAX: none found */
+    uint32_t n;         /* steps that have a mask */
+} lb_batch_text;
+
+/* Drive `matcher` along `text->tokens` and fill in its masks and refused tokens; returns LB_END
+ * and its fellows. A text that the matcher ends early is shortened to the steps that it has. */
+int lb_batch_alone(const lb_engine *engine, LlgMatcher *matcher, size_t words,
+                   lb_batch_text *text);
+
+typedef struct {
+    const lb_engine *engine;
+    const lb_parallel *parallel; /* NULL: the masks are computed by a pool of threads here */
+    LlgMatcher *elder;           /* every sequence is a clone of it; in its first state */
+    LlgConstraint *constraint;   /* the same for `parallel` */
+    size_t words;
+    const lb_batch_text *texts;
+    uint32_t n_texts;
+    uint32_t n_sequences;
+    uint32_t n_threads;          /* of the pool; the calling thread computes no mask */
+    uint32_t n_steps;
+    uint32_t draft;              /* tokens of a draft; 0: none */
+    uint32_t seed;               /* of what is refused in a draft */
+    bool check_ahead;            /* hold the masks of drafted tokens against the truth, too; the
+                                    times then hold the comparison */
+} lb_batch;
+
+/* One step of all sequences. Only `step_ns` is an interval; the others are added up. */
+typedef struct {
+    uint64_t step_ns;     /* from the start until the slowest sequence's masks are there */
+    uint64_t slowest_ns;  /* the longest work of one sequence; 0 with `parallel`, as the next */
+    uint64_t work_ns;     /* the work of all, whichever thread did it */
+    uint64_t validate_ns; /* validate_tokens of the drafts */
+    uint64_t ahead_ns;    /* masks and consume_token of the drafted tokens */
+    uint64_t rollback_ns; /* taking back what the model refused */
+    uint64_t consume_ns;  /* consume_token of the next tokens, one sequence after another */
+    uint64_t clone_ns;    /* clones for texts that begin */
+    uint32_t n_clones;
+    uint32_t n_drafted;   /* tokens of the drafts */
+    uint32_t n_valid;     /* of these, before the one that the grammar refuses */
+    uint32_t n_back;      /* of the valid ones, taken back */
+    uint32_t n_rollbacks;
+    uint32_t n_masks;     /* compared with the truth */
+} lb_batch_step;
+
+enum {
+    LB_BATCH_DONE = 0,
+    LB_BATCH_DIFFERENT = 1, /* a mask, or the length of a valid draft, is not as it was alone */
+    LB_BATCH_FAILED = 2,    /* llguidance reports an error where alone there was none */
+    LB_BATCH_MEMORY = 3     /* no memory, or no thread */
+};
+
+typedef struct {
+    int32_t outcome;
+    uint32_t n_steps;   /* done */
+    uint32_t sequence;  /* where it was different, or failed */
+    uint32_t text;
+    uint32_t position;
+    uint64_t wall_ns;
+} lb_batch_result;
+
+/* Run `n_steps` steps; `steps` has room for them. */
+void lb_batch_run(const lb_batch *batch, lb_batch_step *steps, lb_batch_result *result);

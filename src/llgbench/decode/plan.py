@@ -18,7 +18,8 @@ PARTS = (
 GRAMMAR_PARTS = ("mask", "wait", "apply", "check", "accept", "forced")
 
 UNCONSTRAINED = "unconstrained"
-MAX_SEQUENCES = 32
+# llama.cpp's LLAMA_MAX_SEQ.
+MAX_SEQUENCES = 256
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from llgbench.inputs.catalogue import vocab_path
 from llgbench.inputs.configuration import Configuration
 from llgbench.inputs.variant import DEFAULT_VARIANTS
 from llgbench.isolated import Limits
-from llgbench.llama.device import Device
+from llgbench.llama import device
 from llgbench.llama.model import Context, Model
 from llgbench.llama.synthetic import synthesize
 from llgbench.measure import provenance
@@ -39,6 +39,7 @@ FOLDER = "decode"
 _CONTEXT_STEP = 256
 # A large model takes hours over many texts; what takes longer hangs.
 SECONDS = 6 * 3600.0
+_NO_LIMIT = 1 << 40  # MiB
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,10 @@ class Request:
         plan: the rest; its ``sequences`` is not read.
         model: a GGUF file; None: a synthetic model of ``shape``.
         shape: see model.SHAPES.
-        device: where the layers are.
+        device: where the layers are, as device.find takes it.
         context: tokens a sequence; 0: as many as the longest text takes.
         threads: that decode; 0: all cores.
-        limits: of a worker, the seconds of all cases of one vocab; on the CPU alone.
+        limits: of a worker: the seconds of all cases of one vocab; the memory on the CPU alone.
     """
 
     cases: tuple[str, ...]
@@ -70,7 +71,7 @@ class Request:
     plan: Plan = field(default_factory=Plan)
     model: Path | None = None
     shape: str = "nano"
-    device: Device = "cpu"
+    device: str = device.CPU
     context: int = 0
     threads: int = 0
     limits: Limits = field(default_factory=lambda: Limits.default(SECONDS))
@@ -104,6 +105,7 @@ def measure(
     """
     [vocab] = request.vocabs
     pieces = request.pieces[first:last]
+    device.find(request.device)  # before a model is made for it
     try:
         bench = Workbench(vocab)
     except UnavailableError as error:
@@ -234,6 +236,9 @@ def record(
         RecordError: the folder cannot be written.
         InputError: interrupted; the message says where what was measured is kept.
     """
+    if request.device.lower() != device.CPU:
+        # A limit of memory is not for a process that maps a device's.
+        request = replace(request, limits=replace(request.limits, memory_mib=_NO_LIMIT))
     root = paths.root()
     where_from: dict[str, Any] = {**provenance.collect(root), "decode": asdict(request)}
     where_from["decode"]["model"] = str(request.model) if request.model else None
@@ -244,13 +249,7 @@ def record(
             for vocab in request.vocabs:
                 doing(f"decoding with {vocab}")
                 one = replace(request, vocabs=(vocab,))
-                if request.device == "cpu":
-                    _measure_apart(one, writer.add)
-                    continue
-                # A limit of memory is not for a process that maps a device's.
-                for entries in measure(one, 0, len(one.pieces), doing):
-                    for entry in entries:
-                        writer.add(entry)
+                _measure_apart(one, writer.add)
         except KeyboardInterrupt:
             if writer.empty:
                 raise

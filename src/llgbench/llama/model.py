@@ -18,13 +18,16 @@ from llgbench import files
 from llgbench._native import ffi, lib
 from llgbench.engines.handle import Handle
 from llgbench.errors import InputError, ModelError, UnavailableError
+from llgbench.llama import device
 from llgbench.llama.api import first_error, llama, quiet
-from llgbench.llama.device import Device, device_facts, require_memory
+from llgbench.llama.memory import require_memory
 from llgbench.llama.sampler import decoder
 from llgbench.llama.vocab import Vocab
 
 # ggml's GGML_MAX_N_THREADS; where more are asked for it aborts.
 MAX_THREADS = 512
+# More than any model has.
+_ALL_LAYERS = 0x7FFFFFFF
 
 
 class Model(Handle):
@@ -34,30 +37,46 @@ class Model(Handle):
         path: the GGUF file.
         shape_name: of a synthetic model; None for a file the user named.
         device: where its layers are.
-        device_facts: the device's name and driver, for records.
+        on_cpu: whether that is the CPU.
         vocab: ``llama_vocab *``, which lives as long as the model.
         n_tokens: of the vocabulary.
         description: llama.cpp's own words.
     """
 
-    def __init__(self, path: Path, device: Device = "cpu", shape_name: str | None = None) -> None:
-        """Load it; all layers go to the device.
+    def __init__(
+        self, path: Path, device_name: str = device.CPU, shape_name: str | None = None,
+        layers: int = _ALL_LAYERS,
+    ) -> None:  # fmt: skip
+        """Load it; all layers go to the device, which is looked at afterwards.
+
+        Args:
+            path: a GGUF file.
+            device_name: as device.find takes it.
+            shape_name: of a synthetic model.
+            layers: how many go to a device that is not the CPU.
 
         Raises:
             ModelError: it is missing or truncated, or llama.cpp does not know it.
-            UnavailableError: no memory for it, or the device is not to be had.
+            UnavailableError: no memory for it, the device is not to be had, or some of the work
+                does not lie on it.
         """
-        self.path, self.shape_name, self.device = path, shape_name, device
-        self.device_facts = device_facts(device)
+        self.path, self.shape_name = path, shape_name
+        self.device = device.find(device_name)
+        self.on_cpu = self.device.kind == "CPU"
         if not path.is_file():
             raise ModelError(f"{path}: no such model")
-        if device == "cpu":
+        if self.on_cpu:
             require_memory(path.stat().st_size, str(path))
         decoder()
         from llama_cpp import llama_cpp as c
 
         params = c.llama_model_default_params()
-        params.n_gpu_layers = 0x7FFFFFFF if device == "cuda" else 0
+        # On the CPU no other device is there at all: a build that has one gives it large products.
+        chosen = (ctypes.c_void_p * 2)(None if self.on_cpu else device.handle_of(self.device))
+        params.devices = ctypes.cast(chosen, ctypes.c_void_p)
+        params.n_gpu_layers = 0 if self.on_cpu else layers
+        if not self.on_cpu:
+            params.split_mode = c.LLAMA_SPLIT_MODE_NONE
         lib.lb_llama_forget_errors()
         with quiet():
             pointer = c.llama_model_load_from_file(os.fsencode(path), params)
@@ -70,6 +89,19 @@ class Model(Handle):
         text = ctypes.create_string_buffer(256)
         c.llama_model_desc(pointer, text, len(text))
         self.description = text.value.decode(errors="replace")
+        if not self.on_cpu:
+            self._require_on_device()
+
+    def _require_on_device(self) -> None:
+        """Refuse what llama.cpp computes on the CPU in silence."""
+        products, elsewhere = device.elsewhere(self._pointer, self.device)
+        if elsewhere or not products:
+            self.close()
+            shown = ", ".join(elsewhere[:3]) + (", …" if len(elsewhere) > 3 else "")
+            raise UnavailableError(
+                f"--device {self.device.name}: {len(elsewhere)} of {products} matrix products do "
+                f"not lie on it ({shown}); the figures would be those of two devices"
+            )
 
     def _free(self, pointer: Any) -> None:
         from llama_cpp import llama_cpp as c
@@ -80,6 +112,12 @@ class Model(Handle):
     def label(self) -> str:
         """What tables call it; a synthetic model is never called anything else."""
         return f"synthetic {self.shape_name}" if self.shape_name else self.path.name
+
+    @property
+    def device_label(self) -> str:
+        """What tables call its device."""
+        facts = self.device.facts()
+        return facts.get("name", facts["kind"])
 
     def facts(self) -> dict[str, Any]:
         """Return what a record says of the model."""
@@ -96,7 +134,7 @@ class Model(Handle):
             "file": (
                 self.path.name if self.shape_name else files.sha256(self.path, error=ModelError)
             ),
-            "device": dict(self.device_facts),
+            "device": self.device.facts(),
         }
 
     def require_vocab(self, vocab: Vocab) -> None:
@@ -173,14 +211,14 @@ class Context(Handle):
         params.n_outputs_max = sequences
         params.n_threads = params.n_threads_batch = self.threads
         params.no_perf = True
-        params.offload_kqv = model.device == "cuda"
+        params.offload_kqv = not model.on_cpu
         layers = int(c.llama_model_n_layer(model.pointer))
         width = int(c.llama_model_n_embd(model.pointer))
         shared = int(c.llama_model_n_head_kv(model.pointer)) / max(
             1, int(c.llama_model_n_head(model.pointer))
         )
         # Keys and values in half precision; a head may be wider than width / heads, hence about.
-        if model.device == "cpu":
+        if model.on_cpu:
             require_memory(
                 int(4 * layers * width * shared * length * sequences),
                 f"a context of {length} tokens for {sequences} sequences",

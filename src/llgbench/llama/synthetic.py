@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from llgbench import files, paths
 from llgbench.errors import UnavailableError, UnknownNameError
-from llgbench.llama.device import require_memory, size_text
+from llgbench.llama.memory import require_memory, size_text
 from llgbench.llama.vocab import Vocab
 
 # One block of ggml's Q8_0: 32 weights in 34 bytes.
@@ -87,6 +87,7 @@ SHAPES: dict[str, Shape] = {
     "nano": Shape("llama", 4, 256, 768, 8, 4, 32, tied=False),
     "tinyllama-1.1b": Shape("llama", 22, 2048, 5632, 32, 4, 64, tied=False),
     "llama-3.2-1b": Shape("llama", 16, 2048, 8192, 32, 8, 64, tied=True, rope_base=500_000.0),
+    "llama-3.1-8b": Shape("llama", 32, 4096, 14336, 32, 8, 128, tied=False, rope_base=500_000.0),
     "gemma-2b-like": Shape("gemma", 18, 2048, 16384, 8, 1, 256, tied=True),
 }
 

@@ -11,7 +11,7 @@ from llgbench.engines import registry
 from llgbench.engines.facts import facts
 from llgbench.errors import LlgbenchError
 from llgbench.inputs import catalogue
-from llgbench.llama import api
+from llgbench.llama import api, device
 from llgbench.measure import callgrind, provenance, replay
 
 Status = Literal["ok", "skip", "warn"]
@@ -88,10 +88,17 @@ def _llama() -> Iterator[Finding]:
         "llama.cpp", "ok", f"llama-cpp-python {provenance.package_version('llama-cpp-python')}"
     )
     yield Finding("llama.cpp CPU", "ok", info)
-    if c.llama_supports_gpu_offload():
-        yield Finding("llama.cpp GPU", "ok", "built with GPU offload")
-    else:
-        yield Finding("llama.cpp GPU", "skip", "built without it", "--device cuda is refused")
+    found = device.devices()
+    for one in found:
+        memory = f"{one.free_mib} of {one.memory_mib} MiB free" if one.memory_mib else ""
+        driver = "" if one.driver == "unknown" else f"driver {one.driver}"
+        about = [one.description.strip(), one.kind, memory, driver]
+        yield Finding(f"device {one.name}", "ok", ", ".join(filter(None, about)))
+    if all(one.kind == "CPU" for one in found):
+        yield Finding(
+            "devices", "skip", "this llama.cpp is built for the CPU alone",
+            "--device takes cpu alone; docs/cuda.md has the builds for others",
+        )  # fmt: skip
 
 
 def _tools() -> Iterator[Finding]:

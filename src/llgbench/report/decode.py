@@ -5,7 +5,6 @@ Made from decode records (decode_recording.py), like every table from what is st
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from llgbench.decode.summary import Summary, summarize, verdict
 from llgbench.records import record as records
 from llgbench.records.record import SOUND, Entry, Record
 from llgbench.report import plots
+from llgbench.report.markdown import table
 from llgbench.shown import in_markdown, visible
 
 PICTURE = "decode.png"
@@ -103,7 +103,7 @@ def markdown(record: Record, picture: str = PICTURE) -> str:
     if picture:
         lines += [f"![Where the time of a decode step goes]({picture})", ""]
     found = rows(record)
-    lines += _table(found)
+    lines += table(found, {"case", "vocab", "variant", "mode", "verdict"})
     used = [name for name in MODES if any(row["mode"] == name for row in found)]
     lines += [""] + [f"- `{name}`: {MODES[name].summary}." for name in used]
     lines += [
@@ -223,26 +223,6 @@ def _what_ran(record: Record) -> str:
     threads = f"{facts['threads']} thread{'s' if facts['threads'] > 1 else ''}"
     kind = "random weights" if model["synthetic"] else model["description"]
     return f"Model: {model['label']} ({kind}) on {device.get('name', device['kind'])}, {threads}"
-
-
-def _table(found: Sequence[Mapping[str, Any]]) -> list[str]:
-    if not found:
-        return []
-    columns = list(found[0])
-    texts = {"case", "vocab", "variant", "mode", "verdict"}
-    lines = ["| " + " | ".join(columns) + " |"]
-    lines.append("|" + "|".join("---" if name in texts else "--:" for name in columns) + "|")
-    for row in found:
-        lines.append("| " + " | ".join(_cell(row[name]) for name in columns) + " |")
-    return lines
-
-
-def _cell(value: Any) -> str:
-    if value is None or value == "":
-        return "–"
-    if isinstance(value, float):
-        return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
-    return in_markdown(str(value))
 
 
 assert set(_DRAWN) == {*PARTS, "rest"}

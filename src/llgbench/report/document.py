@@ -18,7 +18,7 @@ from llgbench.fallback import summary
 from llgbench.inputs.configuration import QUICK_VOCABS, grid
 from llgbench.inputs.variant import DEFAULT_VARIANTS
 from llgbench.records.record import Record
-from llgbench.report import decode, plots
+from llgbench.report import batch, decode, plots
 from llgbench.report.frames import frame
 from llgbench.report.tables import (
     RULES,
@@ -71,7 +71,7 @@ def tables(
 def write(records: Sequence[Record], folder: Path) -> Path:
     """Write report.md and its pictures into a folder, with what lies there beside the records.
 
-    That is the ASV results, the newest decode record and the fallback's overhead.
+    That is the ASV results, the newest decode and batch records and the fallback's overhead.
 
     Raises:
         InputError: no record is given.
@@ -83,13 +83,16 @@ def write(records: Sequence[Record], folder: Path) -> Path:
     with files.folder(folder, error=RecordError):
         # All is read before the first picture is written.
         asv, overhead = read_asv(folder), summary.load(folder)
-        marks, decoded = alerts.marks(folder), decode.latest(folder)
+        marks = alerts.marks(folder)
+        decoded, batched = decode.latest(folder), batch.latest(folder)
         pictures = plots.pictures(records, folder)
         # Links are relative, so that the folder can be moved.
         links = {key: Path(picture.name) for key, picture in pictures.items()}
         text = markdown(records, asv=asv, overhead=overhead, pictures=links, marks=marks)
         if decoded is not None:
             text += "\n" + decode.write(decoded, folder)
+        if batched is not None:
+            text += "\n" + batch.write(batched, folder)
         files.write(path, text.encode(errors="backslashreplace"), error=RecordError)
     return path
 

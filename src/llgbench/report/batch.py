@@ -1,0 +1,197 @@
+"""The report's section on batches: how late the slowest mask of a step is, picture and table.
+
+Made from batch records (decode/batch_recording.py), like every table from what is stored alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullLocator
+
+from llgbench.decode.batch_recording import FOLDER, Summary, require, summarize, verdict
+from llgbench.records import record as records
+from llgbench.records.record import Entry, Record
+from llgbench.report import plots
+from llgbench.report.markdown import table
+from llgbench.shown import in_markdown, visible
+
+PICTURE = "batch.png"
+
+# Okabe and Ito's colours, as in plots.py, by the number of threads.
+_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
+_TITLE = "How late the slowest mask of a batch is"
+
+
+def latest(results: Path) -> Record | None:
+    """Return the newest batch record under a results folder, None where there is none.
+
+    Raises:
+        RecordError: it is damaged, or of another kind.
+    """
+    path = records.latest(results / "records" / FOLDER)
+    if path is None:
+        return None
+    record = records.read(path)
+    for entry in record.entries:
+        require(entry, str(path))
+    return record
+
+
+def rows(record: Record) -> list[dict[str, Any]]:
+    """Return a row per entry; times in microseconds, shares in percent."""
+    drafts = any(entry.facts["draft"] for entry in record.entries)
+    decoded = any(entry.facts.get("decode") for entry in record.entries)
+    return [_row(entry, drafts, decoded) for entry in record.entries]
+
+
+def _row(entry: Entry, drafts: bool, decoded: bool) -> dict[str, Any]:
+    c, facts, s = entry.configuration, entry.facts, summarize(entry)
+    row: dict[str, Any] = {"case": c.case, "vocab": c.vocab, "variant": c.variant}
+    row |= {"sequences": facts["sequences"], "threads": facts["threads"]}
+    row["masks by"] = facts["method"]
+    times = {"step p50": "p50", "step p99": "p99", "mask avg": "mask"}
+    if drafts:
+        times |= {"validate avg": "validate", "drafted avg": "ahead", "rollback avg": "rollback"}
+    times |= {"consume avg": "consume", "clone avg": "clone"}
+    if decoded:
+        times["decode p50"] = "decode"
+    for name, of in times.items():
+        ns = getattr(s, of) if s is not None else None
+        row[f"{name} µs"] = None if ns is None else ns / 1000
+    row["busy %"] = None if s is None or s.busy is None else 100 * s.busy
+    if decoded:
+        row["late %"] = None if s is None or s.late is None else 100 * s.late
+    row["verdict"] = verdict(entry)
+    return row
+
+
+def markdown(record: Record, picture: str = PICTURE) -> str:
+    """Return the section: what ran, the picture, the table, what its columns mean.
+
+    Args:
+        record: a batch record.
+        picture: the picture's path as the page should link it; empty: none.
+    """
+    lines = [f"## {_TITLE}", "", in_markdown(_what_ran(record)), ""]
+    if picture:
+        lines += [f"![{_TITLE}]({picture})", ""]
+    lines += table(rows(record), {"case", "vocab", "variant", "masks by", "verdict"})
+    lines += [
+        "",
+        "*step*: from the start of a step until its slowest mask is there. *mask*: the work for "
+        "one sequence, on whichever thread. *consume*: one `consume_token`; a step has one per "
+        "sequence, one after another. *clone*: the matcher of a text that begins. *busy*: the "
+        "share of the threads' time that was work. *decode*: `llama_decode` of one token per "
+        "sequence, timed by itself; *late*: steps that took longer than it. Every mask was "
+        "compared with that of one matcher alone.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def write(record: Record, folder: Path) -> str:
+    """Draw the picture into a folder; return the section that links it.
+
+    Raises:
+        RecordError: the folder cannot be written.
+    """
+    drawn = picture(record)
+    if drawn is None:
+        return markdown(record, "")
+    plots.save(drawn, folder / PICTURE)
+    return markdown(record, PICTURE)
+
+
+def picture(record: Record) -> Figure | None:
+    """Draw p50 and p99 of a step over the number of sequences; None where there is nothing.
+
+    A panel per case, vocab and variant, a colour per number of threads, a dashed line for
+    llguidance's own function.
+    """
+    timed = [(e, s) for e in record.entries if (s := summarize(e)) is not None and s.p50]
+    if not timed:
+        return None
+    panels = list(dict.fromkeys(_panel(entry) for entry, _ in timed))
+    across = 2 if len(panels) > 1 else 1
+    down = -(-len(panels) // across)
+    figure = plots.new(1.2 + 3.6 * down)
+    figure.suptitle(visible(_what_ran(record)), fontsize=9)
+    grid = figure.subplots(down, across, squeeze=False, sharey=True)
+    axes = list(grid.flat[: len(panels)])
+    for ax in grid.flat[len(panels) :]:
+        ax.set_visible(False)
+    threads = sorted({s.threads for _, s in timed})
+    for ax, panel in zip(axes, panels, strict=True):
+        of_panel = [s for entry, s in timed if _panel(entry) == panel]
+        for method in dict.fromkeys(s.method for s in of_panel):
+            style = "-" if method == "pool" else "--"
+            for n in threads:
+                line = sorted(
+                    (s for s in of_panel if (s.method, s.threads) == (method, n)),
+                    key=lambda s: s.sequences,
+                )
+                if line:
+                    colour = _COLOURS[threads.index(n) % len(_COLOURS)]
+                    _draw(ax, line, colour, style, f"{method}, {n} thread{'s' * (n > 1)}")
+        decoded = sorted({(s.sequences, s.decode / 1000) for s in of_panel if s.decode})
+        if decoded:
+            ax.plot(*zip(*decoded, strict=True), color="#777777", lw=3, alpha=0.5, label="decode")
+        ax.set_xscale("log", base=2)
+        ax.set_yscale("log")
+        ax.yaxis.set_major_formatter(FuncFormatter(lambda us, _: f"{us:,.0f}"))
+        ticks = sorted({s.sequences for s in of_panel})
+        ax.set_xticks(ticks, [str(n) for n in ticks])
+        ax.xaxis.set_minor_locator(NullLocator())
+        ax.set_xlabel("sequences", fontsize=8)
+        ax.set_title(visible(" | ".join(panel)), fontsize=9, loc="left")
+        ax.tick_params(labelsize=7)
+        ax.grid(axis="y", alpha=0.3)
+        ax.spines[["top", "right"]].set_visible(False)
+    for ax in axes[::across]:
+        ax.set_ylabel("µs until the slowest mask: p50, p99 above it", fontsize=8)
+    by_label = dict(
+        pair[::-1] for ax in axes for pair in zip(*ax.get_legend_handles_labels(), strict=True)
+    )
+    figure.legend(
+        by_label.values(), by_label.keys(), loc="outside lower center", ncols=2, fontsize=8
+    )
+    return figure
+
+
+def _draw(ax: Any, line: Sequence[Summary], colour: str, style: str, label: str) -> None:
+    x = [s.sequences for s in line]
+    ax.plot(x, [(s.p50 or 0) / 1000 for s in line], style, color=colour, marker="o", ms=4,
+            lw=1.6, label=label)  # fmt: skip
+    tail = [(s.sequences, s.p99 / 1000) for s in line if s.p99 is not None]
+    if tail:
+        ax.plot(*zip(*tail, strict=True), style, color=colour, marker="^", ms=4, lw=0.8, alpha=0.7)
+
+
+def _panel(entry: Entry) -> tuple[str, str, str]:
+    c = entry.configuration
+    return c.case, c.vocab, c.variant
+
+
+def _what_ran(record: Record) -> str:
+    facts = record.entries[0].facts if record.entries else {}
+    if not facts:
+        return "Nothing ran."
+    words = [f"{facts['steps']} steps"]
+    if facts["draft"]:
+        words.append(f"drafts of {facts['draft']} tokens")
+    words.append(
+        "clones of a matcher that has seen no text" if facts["cold"]
+        else "clones of a matcher that has seen every text"
+    )  # fmt: skip
+    decoded = next((d for e in record.entries if (d := e.facts.get("decode"))), None)
+    if decoded:
+        words.append(
+            f"decode: {decoded['model']} on {decoded['device']}, {decoded['threads']} threads"
+        )
+    else:
+        words.append("no decode was timed")
+    return "; ".join(words)
