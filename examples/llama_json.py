@@ -16,9 +16,11 @@ from typing import Any
 from llama_cpp import Llama
 from llama_cpp._internals import LlamaSampler
 
-from llgbench import bridge, model, registry, variant
-from llgbench.sampler import GrammarSampler
-from llgbench.vocab import open_vocab
+from llgbench.engines import registry
+from llgbench.inputs import variant
+from llgbench.llama import bridge, model
+from llgbench.llama.sampler import GrammarSampler
+from llgbench.llama.vocab import open_vocab
 
 # Without the last line a model with random weights might stay in white space for ever.
 SCHEMA = {

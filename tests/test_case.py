@@ -11,10 +11,10 @@ from conftest import ROOT
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from llgbench import case
-from llgbench.case import REJECTED, Case, Outcome, Text
-from llgbench.engine import Engine, Tokenizer
+from llgbench.engines.engine import Engine, Tokenizer
 from llgbench.errors import CaseError, GrammarError, LlgbenchError, UnknownNameError
+from llgbench.inputs import case
+from llgbench.inputs.case import REJECTED, Case, Outcome, Text
 
 NAMES = case.names(ROOT)
 
@@ -316,9 +316,9 @@ def test_a_maskbench_folder(maskbench: Path) -> None:
 
 
 def test_maskbench_texts_are_accepted_as_they_should(maskbench: Path, wheel: Engine) -> None:
-    from llgbench.checks import outcome
     from llgbench.errors import GrammarError
-    from llgbench.variant import REFERENCE
+    from llgbench.inputs.variant import REFERENCE
+    from llgbench.measure.checks import outcome
 
     judged = 0
     for loaded in case.load_maskbench(maskbench)[::10]:

@@ -9,15 +9,17 @@ import numpy.typing as npt
 import pytest
 from conftest import CATALOGUE, ROOT, Lab
 
-from llgbench import bridge, case, checks
-from llgbench.case import REJECTED, Case, Outcome, Text
-from llgbench.checks import Judgement, Verdict
-from llgbench.engine import Engine, load
+from llgbench.engines.engine import Engine, byte_tokenizer, load
 from llgbench.errors import EngineError, GrammarError
-from llgbench.replay import End
-from llgbench.trace import trace_of
-from llgbench.variant import REFERENCE, get
-from llgbench.vocab import Vocab
+from llgbench.inputs import case
+from llgbench.inputs.case import REJECTED, Case, Outcome, Text
+from llgbench.inputs.variant import REFERENCE, get
+from llgbench.llama import bridge
+from llgbench.llama.vocab import Vocab
+from llgbench.measure import checks
+from llgbench.measure.checks import Judgement, Verdict
+from llgbench.measure.replay import End
+from llgbench.measure.trace import trace_of
 
 # Above this a member of a family takes seconds to minutes.
 SLOW_OUTCOME = 1024
@@ -510,7 +512,7 @@ def test_an_engine_that_gives_nothing(tmp_path: Path, name: str) -> None:
 
     def use() -> None:
         with (
-            bridge.byte_tokenizer(engine) as tokenizer,
+            byte_tokenizer(engine) as tokenizer,
             tokenizer.matcher('start: "a"') as matcher,
             matcher.clone(),
         ):

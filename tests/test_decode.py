@@ -14,24 +14,20 @@ import numpy as np
 import pytest
 from conftest import Lab
 
-from llgbench import (
-    case,
-    decode,
-    decode_recording,
-    decode_suite,
-    model,
-    report,
-    report_decode,
-    sampler,
-    suite,
-)
+from llgbench.asv import decode_suite, suite
 from llgbench.commands import decode as command
-from llgbench.decode import MODES, Plan, Run
+from llgbench.decode import loop as decode
+from llgbench.decode import recording
+from llgbench.decode.loop import MODES, Plan, Run
 from llgbench.errors import GrammarError, InputError, ModelError, RecordError
+from llgbench.inputs import case
 from llgbench.isolated import Limits
-from llgbench.model import Context, Model, synthesize
-from llgbench.records import Record
-from llgbench.replay import with_end
+from llgbench.llama import model, sampler
+from llgbench.llama.model import Context, Model, synthesize
+from llgbench.measure.replay import with_end
+from llgbench.records.record import Record
+from llgbench.report import decode as report_decode
+from llgbench.report import document
 
 SPM, BPE = "llama-spm", "llama-bpe"
 TEXT = b'{"colour": "umber", "count": 7}'
@@ -206,7 +202,7 @@ def test_check_reads_real_bytes(lab: Lab, text: bytes, ended: bool, expected: st
 
 
 def _variant(name: str) -> Any:
-    from llgbench.variant import get
+    from llgbench.inputs.variant import get
 
     return get(name)
 
@@ -234,11 +230,11 @@ def test_only_texts_of_the_language_are_decoded() -> None:
 @pytest.fixture(scope="module")
 def recorded(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> tuple[Record, Path]:
     folder = tmp_path_factory.mktemp("results")
-    request = decode_recording.Request(
+    request = recording.Request(
         ("json-enum",), (SPM,), ("token_to_piece", "greedy_tokenize"),
         modes=("mask-first", "overlap"), sequences=(1, 2), plan=Plan(rounds=2), threads=1,
     )  # fmt: skip
-    return decode_recording.record(request, folder), folder
+    return recording.record(request, folder), folder
 
 
 def test_a_run_is_a_record_beside_the_others(recorded: tuple[Record, Path]) -> None:
@@ -292,9 +288,9 @@ def test_the_report_has_a_section_and_a_picture(
 def test_another_vocabs_model_is_refused_before_a_record_is_begun(
     lab: Lab, models: dict[str, Model], tmp_path: Path
 ) -> None:
-    request = decode_recording.Request(("json-enum",), (BPE,), model=models[SPM].path, threads=1)
+    request = recording.Request(("json-enum",), (BPE,), model=models[SPM].path, threads=1)
     with pytest.raises(ModelError, match="32000 tokens"):
-        decode_recording.record(request, tmp_path)
+        recording.record(request, tmp_path)
     assert list(tmp_path.rglob("*.jsonl")) == []
 
 
@@ -358,7 +354,7 @@ def test_bad_input_is_one_line_and_exit_status_2(
 ) -> None:  # fmt: skip
     from llama_cpp import llama_cpp as c
 
-    from llgbench import cli
+    from llgbench.commands import cli
 
     if "cuda" in arguments and c.llama_supports_gpu_offload():
         pytest.skip("this llama.cpp has GPU offload")
@@ -375,7 +371,7 @@ def test_bad_input_is_one_line_and_exit_status_2(
 def test_the_command_prints_a_table_and_json(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    from llgbench import cli
+    from llgbench.commands import cli
 
     arguments = ["decode", "--vocab", SPM, "--case", "json-enum", "--variant", "greedy_tokenize"]
     arguments += ["--rounds", "1", "--threads", "1", "--results", str(tmp_path), "--json"]
@@ -409,7 +405,7 @@ def test_a_damaged_decode_record_is_refused(
     content = json.loads(lines[2])
     change(content)
     lines[2] = json.dumps(content)
-    folder = tmp_path / "records" / decode_recording.FOLDER
+    folder = tmp_path / "records" / recording.FOLDER
     folder.mkdir(parents=True)
     (folder / path.name).write_text("".join(f"{line}\n" for line in lines))
     with pytest.raises(RecordError, match="damaged") as caught:
@@ -419,7 +415,7 @@ def test_a_damaged_decode_record_is_refused(
 
 def test_a_decode_record_is_no_record_of_replays(recorded: tuple[Record, Path]) -> None:
     with pytest.raises(RecordError, match="not a record of llgbench run"):
-        report.markdown([recorded[0]])
+        document.markdown([recorded[0]])
 
 
 # ---- what a worker does not survive --------------------------------------------------------------
@@ -431,11 +427,11 @@ def test_a_case_that_kills_the_engine_is_a_row_and_the_others_go_on(
     library = faulty_engine.build(
         tmp_path, "llg_new_matcher", 'if (c && __builtin_strstr(c, "umber")) abort();'
     )
-    request = decode_recording.Request(
+    request = recording.Request(
         ("json-enum", "json-tool-call"), (SPM,), ("greedy_tokenize",), engine=str(library),
         plan=Plan(rounds=1), threads=1,
     )  # fmt: skip
-    made = decode_recording.record(request, tmp_path)
+    made = recording.record(request, tmp_path)
     dead, *others = made.entries
     assert dead.configuration.case == "json-enum"
     assert "SIGABRT" in (dead.unavailable or "")
@@ -449,11 +445,11 @@ def test_a_variant_that_kills_the_engine_leaves_the_others_in_turn(
 ) -> None:
     # The field of LlgTokenizerInit that holds tokenize_fn, which greedy_tokenize has not here.
     library = faulty_engine.build(tmp_path, "llg_new_tokenizer", "if (((void **)a)[5]) abort();")
-    request = decode_recording.Request(
+    request = recording.Request(
         ("json-enum",), (SPM,), ("token_to_piece", "greedy_tokenize"), engine=str(library),
         plan=Plan(rounds=2), threads=1,
     )  # fmt: skip
-    made = decode_recording.record(request, tmp_path)
+    made = recording.record(request, tmp_path)
     found = {e.configuration.variant: e for e in made.entries}
     assert list(found) == ["unconstrained", "greedy_tokenize", "token_to_piece"]
     assert "SIGABRT" in (found["token_to_piece"].unavailable or "")
@@ -463,8 +459,8 @@ def test_a_variant_that_kills_the_engine_leaves_the_others_in_turn(
 
 
 def test_a_run_in_which_nothing_could_be_measured_leaves_nothing(tmp_path: Path) -> None:
-    request = decode_recording.Request(("json-enum",), ("bert-bge",), ("greedy_tokenize",))
-    made = decode_recording.record(request, tmp_path / "new")
+    request = recording.Request(("json-enum",), ("bert-bge",), ("greedy_tokenize",))
+    made = recording.record(request, tmp_path / "new")
     assert made.entries
     assert all(entry.unavailable for entry in made.entries)
     assert list(tmp_path.iterdir()) == []
@@ -473,8 +469,8 @@ def test_a_run_in_which_nothing_could_be_measured_leaves_nothing(tmp_path: Path)
 def test_an_engine_that_dies_as_it_loads_is_one_line(tmp_path: Path) -> None:
     library = faulty_engine.build(tmp_path, "llg_get_version", "abort();")
     done = subprocess.run(
-        [sys.executable, "-m", "llgbench.cli", "decode", "--engine", library, "--vocab", SPM,
-         "--results", tmp_path / "new"],
+        [sys.executable, "-m", "llgbench.commands.cli", "decode", "--engine", library,
+         "--vocab", SPM, "--results", tmp_path / "new"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 2
@@ -484,9 +480,9 @@ def test_an_engine_that_dies_as_it_loads_is_one_line(tmp_path: Path) -> None:
 
 def test_an_engine_that_hangs_is_a_row(lab: Lab, tmp_path: Path) -> None:
     library = faulty_engine.build(tmp_path, "llg_new_matcher", "for (;;) pause();")
-    request = decode_recording.Request(
+    request = recording.Request(
         ("json-enum",), (SPM,), ("greedy_tokenize",), engine=str(library), plan=Plan(rounds=1),
         threads=1, limits=Limits(10, 8000),
     )  # fmt: skip
-    made = decode_recording.record(request, tmp_path)
+    made = recording.record(request, tmp_path)
     assert [e.unavailable for e in made.entries] == ["ended after its time limit of 10 s"]

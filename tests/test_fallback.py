@@ -15,11 +15,14 @@ from hypothesis import strategies as st
 from llgbench._native import ffi
 from reference import EMPTY, Grammar, Regex, State, Terminal, cat, either, one_of, star, times
 
-from llgbench import bridge, case, engine_build, paths, variant, vocab
-from llgbench import engine as engines
-from llgbench.engine import Engine, Matcher, Tokenizer
+from llgbench import paths
+from llgbench.engines import build as engine_build
 from llgbench.engines import cargo
+from llgbench.engines import engine as engines
+from llgbench.engines.engine import Engine, Matcher, Tokenizer, byte_tokenizer
 from llgbench.errors import GrammarError
+from llgbench.inputs import case, catalogue, variant
+from llgbench.llama import bridge, vocab
 
 LISTED = 'start: STEM SUFFIX\nSTEM: "list" | "listen"\nSUFFIX: "ed"\n'
 N = 200  # more bytes than are read again: the fallback is kept in step
@@ -57,7 +60,7 @@ def engine() -> Iterator[Engine]:
 
 @pytest.fixture(scope="session")
 def tokenizer(engine: Engine) -> Tokenizer:
-    return bridge.byte_tokenizer(engine)
+    return byte_tokenizer(engine)
 
 
 def threshold(engine: Engine, n: int) -> None:
@@ -279,7 +282,7 @@ def test_as_the_reference_on_generated_grammars(engine: Engine, gap: int) -> Non
 
 
 def test_as_the_reference_on_a_real_vocabulary(engine: Engine) -> None:
-    if not vocab.catalogue()["llama-spm"].here:
+    if not catalogue.vocabs()["llama-spm"].here:
         pytest.skip("llama-spm is not fetched (llgbench fetch)")
     with vocab.open_vocab("llama-spm") as opened:
         words = Words(opened.table("token_to_piece").tokens, opened.eos)
@@ -592,7 +595,7 @@ def test_temperature_is_that_of_the_reading_on_top(engine: Engine, tokenizer: To
 
 
 def test_forced_bytes_are_those_all_readings_share(engine: Engine) -> None:
-    if not vocab.catalogue()["llama-bpe"].here:
+    if not catalogue.vocabs()["llama-bpe"].here:
         pytest.skip("llama-bpe is not fetched (llgbench fetch)")
     grammar = "start: HEAD TAIL\nHEAD: /a|abbbbbbbbc/\nTAIL: /bbbbbbbbdefghijk/\n"
     with vocab.open_vocab("llama-bpe") as opened:
@@ -663,7 +666,7 @@ def step_stats(m: Matcher) -> list[int]:
 
 @pytest.mark.parametrize("name", ["listed", "json-nested", "fstring-greedy", "soname", "lazy-stop"])
 def test_off_is_stock(engine: Engine, tokenizer: Tokenizer, name: str) -> None:
-    stock = bridge.byte_tokenizer(built("stock"))
+    stock = byte_tokenizer(built("stock"))
     found = case.load(name)
     for text in found.texts:
         with stock.matcher(found.lark()) as a, tokenizer.matcher(found.lark()) as b:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from llgbench import git_build, registry, sides
-from llgbench.compare_worker import Job, run
-from llgbench.engines import store
+from llgbench.compare import sides
+from llgbench.compare.worker import Job, run
+from llgbench.engines import git_build, registry, store
 from llgbench.errors import EngineError, InputError
 
 RELEASE = "1.9.1"

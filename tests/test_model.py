@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from conftest import Lab
 
-from llgbench import model, paths
+from llgbench import paths
 from llgbench.errors import InputError, ModelError, UnavailableError, UnknownNameError
-from llgbench.model import Context, Model, Shape, shape, synthesize
+from llgbench.llama import model
+from llgbench.llama.model import Context, Model, Shape, shape, synthesize
 
 TINY = Shape("llama", 1, 64, 64, 2, 1, 32, tied=True)
 

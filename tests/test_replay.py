@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from llgbench._native import lib
 
-from llgbench import bridge, case
-from llgbench.engine import INVALID_TOKEN, Engine, Matcher, Tokenizer, load
+from llgbench.engines.engine import INVALID_TOKEN, Engine, Matcher, Tokenizer, byte_tokenizer, load
 from llgbench.errors import GrammarError
-from llgbench.replay import End, Op, Rounds, Samples, Subject, measure, replay, with_end
+from llgbench.inputs import case
+from llgbench.measure.replay import End, Op, Rounds, Samples, Subject, measure, replay, with_end
 
 OPEN = "start: /[a-c]+/"  # may always go on
 CLOSED = 'start: "ab"'  # ends by itself
@@ -329,7 +329,7 @@ LIES = {
 def test_a_replay_that_is_not_as_the_first(tmp_path: Path, what: str) -> None:
     name, body, why = LIES[what]
     engine = load(faulty_engine.build(tmp_path, f"llg_{name}", body))
-    with bridge.byte_tokenizer(engine) as tokenizer:
+    with byte_tokenizer(engine) as tokenizer:
         subjects = {"a": Subject(tokenizer, OPEN)}
         traces = [with_end(ids(data), tokenizer) for data in (b"ab", b"abc")]
         samples = measure(subjects, traces, Rounds(1, 1, 0, 1))["a"]
@@ -340,7 +340,7 @@ def test_a_replay_that_is_not_as_the_first(tmp_path: Path, what: str) -> None:
 @pytest.mark.parametrize("body", ["return 0;", "static int n; return n++ ? 0 : TRUTH;"])
 def test_a_mask_that_is_null(tmp_path: Path, body: str) -> None:
     engine = load(faulty_engine.build(tmp_path, "llg_matcher_get_mask", body))
-    with bridge.byte_tokenizer(engine) as tokenizer, tokenizer.matcher(OPEN) as matcher:
+    with byte_tokenizer(engine) as tokenizer, tokenizer.matcher(OPEN) as matcher:
         done = replay(matcher, ids(b"abc"), facts=True)
         assert done.end is End.MASK_ERROR
         assert len(done.op_ns) == len(done.steps) - 1
@@ -354,7 +354,7 @@ def test_a_status_that_cannot_be(tmp_path: Path, op: Op) -> None:
     engine = load(
         faulty_engine.build(tmp_path, f"llg_matcher_{name.get(op, 'compute_mask')}", "return 1000;")
     )
-    with bridge.byte_tokenizer(engine) as tokenizer, tokenizer.matcher(OPEN) as matcher:
+    with byte_tokenizer(engine) as tokenizer, tokenizer.matcher(OPEN) as matcher:
         done = replay(matcher, ids(b"abc"), op)
         assert done.end is End.MASK_ERROR
         assert (len(done.steps), len(done.op_ns)) == (1, 0)

@@ -20,9 +20,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llgbench._native import ffi, lib
 
-from llgbench import sampler
 from llgbench.errors import GrammarError
-from llgbench.sampler import Chain, GrammarSampler, candidates
+from llgbench.llama import sampler
+from llgbench.llama.sampler import Chain, GrammarSampler, candidates
 
 GRAMMAR = 'start: "a" /[b-d]{1,3}/ "e"'
 

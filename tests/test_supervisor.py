@@ -14,17 +14,17 @@ import pytest
 from conftest import ROOT
 from test_gguf_faults import BYTES, write
 
-from llgbench import case
-from llgbench.case import Case, Outcome, Text
-from llgbench.configuration import Configuration
 from llgbench.errors import UnknownNameError
+from llgbench.inputs import case
+from llgbench.inputs.case import Case, Outcome, Text
+from llgbench.inputs.configuration import Configuration
+from llgbench.inputs.variant import DEFAULT_VARIANTS
 from llgbench.isolated import Limits
 from llgbench.measure import supervisor
 from llgbench.measure.messages import Header, Judged, Kept, Measured
-from llgbench.records import Entry
-from llgbench.replay import Rounds, Unit
-from llgbench.runner import Tally
-from llgbench.variant import DEFAULT_VARIANTS
+from llgbench.measure.replay import Rounds, Unit
+from llgbench.measure.runner import Tally
+from llgbench.records.record import Entry
 
 ROUNDS = Rounds(cold=2, warm=2, cached=1)
 TIMES = (

@@ -8,9 +8,10 @@ import pytest
 import test_gguf_faults as gguf_files
 from conftest import Lab
 
-from llgbench import case, verify
+from llgbench.decode import verify
+from llgbench.decode.verify import Verification
 from llgbench.errors import UnknownNameError
-from llgbench.verify import Verification
+from llgbench.inputs import case
 
 THREE = ("baseline", "token_to_piece", "greedy_tokenize")
 

@@ -18,13 +18,14 @@ from pathlib import Path
 import click
 import numpy as np
 
-from llgbench import case, processes
-from llgbench.configuration import Configuration
+from llgbench import processes
+from llgbench.inputs import case
+from llgbench.inputs.configuration import Configuration
 from llgbench.measure import supervisor
 from llgbench.measure.messages import Group, Setup, Stage, encode
-from llgbench.replay import Rounds, Samples, Subject, measure, with_end
-from llgbench.runner import Tally, Workbench, prepare, traces_of
-from llgbench.stats import pool
+from llgbench.measure.replay import Rounds, Samples, Subject, measure, with_end
+from llgbench.measure.runner import Tally, Workbench, prepare, traces_of
+from llgbench.records.stats import pool
 
 VARIANTS = ("token_to_piece", "greedy_tokenize")
 ROUNDS = Rounds(cold=2, warm=4, cached=1)

@@ -15,9 +15,9 @@ from llgbench.errors import InputError, UnknownNameError
 from llgbench.output import json_option
 
 if TYPE_CHECKING:
-    from llgbench.model import Device
-    from llgbench.records import Entry
-    from llgbench.sampler import Selection
+    from llgbench.llama.model import Device
+    from llgbench.llama.sampler import Selection
+    from llgbench.records.record import Entry
 
 # Repeated from llgbench.decode, model and sampler, which --help should not load; a test compares.
 MODES = ("mask-first", "sample-first", "validate-first", "forced", "overlap")
@@ -100,8 +100,9 @@ def decode_command(
       llgbench decode --model ./my-model.gguf --case github-workflow --mode sample-first
       llgbench decode --free --case json-enum
     """
-    from llgbench import decode, decode_recording
-    from llgbench.variant import DEFAULT_VARIANTS
+    from llgbench.decode import loop as decode
+    from llgbench.decode import recording
+    from llgbench.inputs.variant import DEFAULT_VARIANTS
 
     if model is not None:
         given.refuse("is of the synthetic model, which --model replaces", "shape")
@@ -111,7 +112,7 @@ def decode_command(
         given.refuse(
             "goes with --device cpu, which decodes in a worker", "time_limit", "memory_limit"
         )
-    request = decode_recording.Request(
+    request = recording.Request(
         cases=cases or ("json-tool-call",),
         vocabs=vocabs or ((_path(model),) if model else ("llama-bpe",)),
         variants=variants or DEFAULT_VARIANTS,
@@ -123,11 +124,11 @@ def decode_command(
             agree=agree, max_tokens=max_tokens, seed=seed,
         ),
         model=model, shape=shape, device=device, context=context or 0, threads=threads or 0,
-        limits=limits(decode_recording.SECONDS, time_limit, memory_limit),
+        limits=limits(recording.SECONDS, time_limit, memory_limit),
     )  # fmt: skip
     _validate_names(request.cases, request.vocabs, request.variants, request.engine, model)
     with output.steps(len(request.vocabs) * len(request.cases), "decoding") as progress:
-        record = decode_recording.record(request, results, progress.doing)
+        record = recording.record(request, results, progress.doing)
     if record.entries and all(entry.unavailable for entry in record.entries):
         first = record.entries[0]
         raise InputError(f"nothing could be measured: {first.configuration}: {first.unavailable}")
@@ -155,7 +156,7 @@ def _path(model: Path) -> str:
 
 def row(entry: Entry) -> dict[str, Any]:
     """Return an entry as a row of the table."""
-    from llgbench import decode
+    from llgbench.decode import loop as decode
 
     c = entry.configuration
     summary = decode.summarize(entry)
@@ -189,9 +190,10 @@ def _validate_names(
     model: Path | None,
 ) -> None:  # fmt: skip
     """Refuse an unknown name before a model is made."""
-    from llgbench import case, registry, variant, vocab
+    from llgbench.engines import registry
     from llgbench.engines.facts import facts
     from llgbench.errors import ModelError, UnavailableError
+    from llgbench.inputs import case, catalogue, variant
 
     for name in variants:
         variant.get(name)
@@ -199,9 +201,9 @@ def _validate_names(
         case.load(name)
     if model is not None and not model.is_file():
         raise ModelError(f"{model}: no such model")
-    known = vocab.catalogue()
+    known = catalogue.vocabs()
     for name in vocabs:
-        if name not in known and not vocab.is_path(name):
+        if name not in known and not catalogue.is_path(name):
             raise UnknownNameError("vocab", name, known)
     if engine != "default":
         try:

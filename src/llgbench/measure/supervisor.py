@@ -18,10 +18,11 @@ from typing import Protocol
 
 import numpy as np
 
-from llgbench import case, processes, records
-from llgbench.case import Case
-from llgbench.configuration import Configuration
-from llgbench.inputs import gguf_faults
+from llgbench import processes
+from llgbench.inputs import case, gguf_faults
+from llgbench.inputs.case import Case
+from llgbench.inputs.catalogue import vocab_path
+from llgbench.inputs.configuration import Configuration
 from llgbench.isolated import Limits
 from llgbench.measure import messages
 from llgbench.measure.group import case_facts
@@ -40,10 +41,10 @@ from llgbench.measure.messages import (
     Stage,
     VocabRefused,
 )
-from llgbench.records import Entry
-from llgbench.replay import Rounds, Samples, Unit
-from llgbench.runner import Tally
-from llgbench.vocab import vocab_path
+from llgbench.measure.replay import Rounds, Samples, Unit
+from llgbench.measure.runner import Tally
+from llgbench.records import record
+from llgbench.records.record import Entry
 
 # How often a worker that says nothing is looked at.
 _LOOK_S = 0.2
@@ -122,7 +123,7 @@ class _Kept:
         self.measured: dict[Unit, Measured] = {}
         self._journal = journal
         if journal is not None:
-            group = records.fingerprint(subject.name, listed[0].vocab, asdict(rounds))
+            group = record.fingerprint(subject.name, listed[0].vocab, asdict(rounds))
             header = Header(group, [(c, inputs.get(c, "")) for c in listed])
             for message in journal.begin(header):
                 self._take(message)
