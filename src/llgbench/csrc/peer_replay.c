@@ -186,6 +186,9 @@ static void advance(side *s, const uint32_t *token, bool allowed) {
         s->taken++;
 }
 
+/* From here on a class explains what an engine forbids alone. */
+enum { ONE_SIDED = 3 };
+
 static uint32_t lowest(uint32_t word, size_t at) {
     return (uint32_t)(at * 32) + (uint32_t)__builtin_ctz(word);
 }
@@ -203,7 +206,8 @@ static void compare(const side *m, const side *r, const uint32_t *asked, const u
         extra += (uint32_t)__builtin_popcount(a & ~b);
         missing += (uint32_t)__builtin_popcount(b & ~a);
         for (int c = 0; c < LB_PEER_CLASSES; c++) {
-            const uint32_t known = rest & classes[(size_t)c * m->words + i];
+            uint32_t known = rest & classes[(size_t)c * m->words + i];
+            if (c >= ONE_SIDED) known &= ~a;
             if (known) explained |= (uint16_t)(1u << c);
             rest &= ~known;
         }

@@ -98,7 +98,7 @@ void lb_peer_replay(const lb_peer *peer, void *matcher, size_t words, const uint
 
 /* ---- the judgement ---- */
 
-enum { LB_PEER_CLASSES = 4 };
+enum { LB_PEER_CLASSES = 5 };
 
 /* How the two masks of a step differ. */
 typedef struct {

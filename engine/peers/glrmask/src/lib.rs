@@ -100,6 +100,12 @@ pub extern "C" fn lbp_reset(m: &mut Matcher) -> i32 {
 }
 
 #[unsafe(no_mangle)]
+pub extern "C" fn lbp_fork(m: &Matcher) -> *mut Matcher {
+    let (state, mask) = (m.state.clone(), m.mask.clone());
+    Box::into_raw(Box::new(Matcher { state, compiled: m.compiled, mask, ended: m.ended }))
+}
+
+#[unsafe(no_mangle)]
 pub extern "C" fn lbp_free_matcher(m: *mut Matcher) {
     drop(unsafe { Box::from_raw(m) });
 }

@@ -39,7 +39,21 @@ pub extern "C" fn lbp_vocabulary(
     })
 }
 
-/// A schema comes as two lines: the pattern of white space, then the schema.
+/// outlines-core writes one pattern of white space wherever some may stand. Where it is fixed, a mark
+/// goes there, which no schema has, and is replaced by what belongs there.
+fn regex(white_space: &str, schema: &str) -> outlines_core::Result<String> {
+    const MARK: &str = "\u{E000}";
+    let after = match white_space {
+        "flexible" => return json_schema::regex_from_str(schema, Some(r"[ \t\n\r]*"), None),
+        "spaced" => " ",
+        _ => "",
+    };
+    let marked = json_schema::regex_from_str(schema, Some(MARK), None)?;
+    let commas = marked.replace(&format!("{MARK},"), &format!(",{after}"));
+    Ok(commas.replace(&format!("{MARK}:"), &format!(":{after}")).replace(MARK, ""))
+}
+
+/// A schema comes with a line before it that names the white space.
 #[unsafe(no_mangle)]
 pub extern "C" fn lbp_compile(
     v: &Vocabulary, kind: u32, source: *const c_char, error: *mut c_char, error_len: usize,
@@ -49,7 +63,7 @@ pub extern "C" fn lbp_compile(
         if kind != 0 {
             return Err("outlines-core takes JSON schemas alone".into());
         }
-        let regex = json_schema::regex_from_str(schema, Some(space), None).map_err(|e| e.to_string())?;
+        let regex = regex(space, schema).map_err(|e| e.to_string())?;
         let index = Index::new(&regex, &v.tokens).map_err(|e| e.to_string())?;
         Ok(Compiled { index, words: v.words, eos: v.eos })
     })
@@ -108,6 +122,11 @@ pub extern "C" fn lbp_reset(m: &mut Matcher) -> i32 {
     m.state = m.compiled.index.initial_state();
     m.ended = false;
     0
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn lbp_fork(m: &Matcher) -> *mut Matcher {
+    Box::into_raw(Box::new(Matcher { mask: m.mask.clone(), ..*m }))
 }
 
 #[unsafe(no_mangle)]
