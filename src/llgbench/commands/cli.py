@@ -17,6 +17,7 @@ from llgbench.commands.decode import decode_command
 from llgbench.commands.doctor import doctor_command
 from llgbench.commands.engine import engine_group
 from llgbench.commands.overhead import overhead_command
+from llgbench.commands.peers import peers_command
 from llgbench.commands.report import report_command
 from llgbench.commands.run import run
 from llgbench.commands.verify import verify_command
@@ -53,6 +54,7 @@ for _command in (
     asv_command,
     report_command,
     overhead_command,
+    peers_command,
     doctor_command,
     decode_command,
     verify_command,

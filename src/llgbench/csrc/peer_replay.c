@@ -260,20 +260,24 @@ void lb_peer_judge(const lb_peer *peer, void *matcher, const lb_peer *reference,
     side r = {reference, truth, NULL, words, LB_END, true, 0};
     uint32_t copy[words];
     *j = (lb_peer_judgement){.refused_step = UINT32_MAX, .refused_token = UINT32_MAX};
+    uint64_t inside = 0, begin = now_ticks();
     for (uint32_t i = 0; m.live || r.live; i++) {
         compute(&m, i == n);
         compute(&r, i == n);
+        inside += now_ticks() - begin;
         if (m.mask && r.mask) {
             const uint32_t *here = classes + (size_t)state[i] * LB_PEER_CLASSES * words;
             compare(&m, &r, asked, here, &differences[i]);
             j->n_steps++;
         }
+        begin = now_ticks();
         const bool allowed = i < n && m.mask && has_token(m.mask, words, tokens[i]);
         if (m.live) try_allowed(&m, asked, i, copy, j);
         if (i == n) break;
         advance(&m, &tokens[i], allowed);
         advance(&r, &tokens[i], r.mask && has_token(r.mask, words, tokens[i]));
     }
+    j->inside_ns = (uint64_t)((double)(inside + now_ticks() - begin) * lb_ns_per_tick());
     j->taken = m.taken;
     j->reference_taken = r.taken;
     j->outcome = m.outcome;

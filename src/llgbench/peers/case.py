@@ -84,8 +84,9 @@ class Bench:
         judged = self._judge(judge, compiled, reference, written, traces)
         outcome, reason, masks = together(judged)
         samples = base = pairs = None
-        inside = compiled.ns
-        if rounds and outcome not in ("contradicts itself",):
+        inside = compiled.ns + (reference.ns if reference else 0)
+        inside += sum(one.inside_ns for one in judged)
+        if rounds and outcome != "contradicts itself":
             timed = _Timing(self, source, written, [with_end(t, self.vocab.eos) for t in traces])
             samples, base, pairs = timed.run(judged, compiled, rounds)
             inside += timed.inside_ns
@@ -134,7 +135,7 @@ def _recorded(text: Text, own: bool) -> Recorded | None:
 def _unjudged(judged: TextJudgement) -> TextJudgement:
     """Return a judgement whose masks were compared with themselves, which says nothing of them."""
     nothing = np.zeros(len(judged.comparable), bool)
-    return TextJudgement(judged.outcome, judged.reason, Masks(), nothing, judged.tried)
+    return replace(judged, masks=Masks(), comparable=nothing)
 
 
 def _with(found: CaseResult, **changes: object) -> CaseResult:
@@ -170,20 +171,20 @@ class _Timing:
         slow = compiled.ns > _SLOW_NS
         for number in range(rounds):
             for at, one in enumerate(judged):
-                cold: list[Replay | None] = [None, None]
-                warm: list[Replay | None] = [None, None]
+                done: dict[int, tuple[Replay, Replay]] = {}
                 for side in (0, 1) if (at + number) % 2 == 0 else (1, 0):
                     # Of a slow one the judged grammar serves all texts, and is cold to none.
                     known = compiled if slow and side == 0 else None
-                    cold[side], warm[side] = self._text(side, at, samples[side], known)
-                _pair(pairs, cold, warm, one.comparable)
+                    done[side] = self._text(side, at, samples[side], known)
+                (cold, warm), (base_cold, base_warm) = done[0], done[1]
+                _pair(pairs, [cold, base_cold], [warm, base_warm], one.comparable)
         if slow:
             samples[0].compile_ns.append(compiled.ns)
         return samples[0], samples[1], pairs
 
     def _text(
         self, side: int, at: int, into: Samples, known: Compiled | None
-    ) -> tuple[Replay | None, Replay | None]:
+    ) -> tuple[Replay, Replay]:
         vocabulary, source = self._sides[side]
         trace = self._traces[at]
         compiled = known or vocabulary.compile(source)
@@ -222,17 +223,17 @@ class _Timing:
 
 
 def _pair(
-    pairs: Pairs, cold: list[Replay | None], warm: list[Replay | None],
-    comparable: npt.NDArray[np.bool_],
+    pairs: Pairs, cold: list[Replay], warm: list[Replay], comparable: npt.NDArray[np.bool_]
 ) -> None:  # fmt: skip
-    for (ours, theirs), into, base in (
-        (cold, pairs.engine_ns, pairs.base_ns),
-        (warm, pairs.engine_warm_ns, pairs.base_warm_ns),
+    for replays, comparable_ns, base_ns, left_out in (
+        (cold, pairs.engine_ns, pairs.base_ns, pairs.left_out),
+        (warm, pairs.engine_warm_ns, pairs.base_warm_ns, []),
     ):
-        if ours is None or theirs is None:
-            continue
-        n = min(len(ours.op_ns), len(theirs.op_ns), len(comparable))
+        ours, theirs = (done.op_ns for done in replays)
+        n = min(len(ours), len(theirs), len(comparable))
         which = comparable[:n]
-        into.extend(ours.op_ns[:n][which].tolist())
-        base.extend(theirs.op_ns[:n][which].tolist())
+        comparable_ns.extend(ours[:n][which].tolist())
+        base_ns.extend(theirs[:n][which].tolist())
+        left_out.extend(ours[:n][~which].tolist())
+        left_out.extend(ours[n:].tolist())
 

@@ -39,6 +39,7 @@ class TextJudgement:
         comparable: of each step, whether its masks are equal or a class explains the difference;
             shape (steps,), bool.
         tried: allowed tokens that the engine was asked to accept.
+        inside_ns: in the engine and the reference.
     """
 
     outcome: Outcome
@@ -46,6 +47,7 @@ class TextJudgement:
     masks: Masks
     comparable: npt.NDArray[np.bool_]
     tried: int
+    inside_ns: int
 
 
 class Judge:
@@ -90,7 +92,7 @@ class Judge:
         outcome, reason = self._outcome(out, text, trace, recorded)
         return TextJudgement(
             outcome, reason, self._masks(found, same, differing, text, trace), ~differing,
-            int(out.asked),
+            int(out.asked), int(out.inside_ns),
         )  # fmt: skip
 
     def _masks(

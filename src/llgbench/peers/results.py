@@ -12,10 +12,6 @@ Outcome = Literal[
 ]  # fmt: skip
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
-# The outcomes in which an engine gives a mask that is worth a time.
-SOUND: tuple[Outcome, ...] = ("right",)
-
-
 @dataclass(frozen=True)
 class Difference:
     """Where the masks of an engine and the reference first differ beyond every named class.
@@ -104,14 +100,15 @@ class Pairs:
         base_ns: llguidance's at the same steps.
         engine_warm_ns: the engine's masks of a second replay.
         base_warm_ns: llguidance's.
-        left_out: steps whose masks differ, and that are in no ratio.
+        left_out: the engine's masks at steps that differ, or that llguidance does not reach; they
+            are in no ratio.
     """
 
     engine_ns: list[int] = field(default_factory=list)
     base_ns: list[int] = field(default_factory=list)
     engine_warm_ns: list[int] = field(default_factory=list)
     base_warm_ns: list[int] = field(default_factory=list)
-    left_out: int = 0
+    left_out: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
