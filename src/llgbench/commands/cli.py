@@ -20,6 +20,7 @@ from llgbench.commands.overhead import overhead_command
 from llgbench.commands.peers import peers_command
 from llgbench.commands.report import report_command
 from llgbench.commands.run import run
+from llgbench.commands.sweep import sweep_command
 from llgbench.commands.verify import verify_command
 from llgbench.commands.vocab import vocab_group
 from llgbench.errors import LlgbenchError
@@ -55,6 +56,7 @@ for _command in (
     report_command,
     overhead_command,
     peers_command,
+    sweep_command,
     doctor_command,
     decode_command,
     verify_command,

@@ -161,7 +161,7 @@ def _in_a_fork(bench: Bench, judge: Judge, task: Task, limits: Limits) -> CaseRe
     if late:
         return replace(failed, outcome="over its time", reason=f"more than {limits.seconds:g} s")
     if os.waitstatus_to_exitcode(status) == 0:
-        return crossing.decode(data, CaseResult)
+        return replace(crossing.decode(data, CaseResult), seconds=time.monotonic() - begin)
     ended = processes.Ended(os.waitstatus_to_exitcode(status), b"", said)
     if _is_memory(said, usage, limits):
         return replace(
