@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 @click.option("--base", default="wheel", show_default=True, help="llguidance, to compare with.")
 @click.option("--rounds", type=click.IntRange(1, 1000), default=3, show_default=True)
 @click.option(
-    "--output", "folder", type=click.Path(path_type=Path), help="Folder for all of it, and a picture."
-)
+    "--output", "folder", type=click.Path(path_type=Path), help="Folder for the data and a picture."
+)  # fmt: skip
 @limit_options("Most seconds for one case under one engine; default 300.")
 @json_option
 def peers_command(
@@ -52,7 +52,7 @@ def peers_command(
     memory_limit: int | None,
     as_json: bool,
 ) -> None:
-    """Compare other engines with llguidance: are their texts and masks right, and what do they cost?
+    """Compare other engines with llguidance: what is right of theirs, and what it costs.
 
     Every case runs in a process of its own, in which the engine and llguidance take turns. Where
     one crashes, hangs or needs too much memory, that is its result, and the others go on. Times

@@ -224,22 +224,24 @@ static void compare(const side *m, const side *r, const uint32_t *asked, const u
 /* Tokens of its mask that an engine is asked to accept: more at a text's first state. */
 enum { TRIED_FIRST = 16, TRIED = 2 };
 
-static void try_allowed(side *m, const uint32_t *asked, uint32_t step, uint32_t *copy,
+/* By rollback where there is one, for a fork may copy all that an engine has built. Not the end token,
+ * behind which some engines do not roll back. */
+static void try_allowed(side *m, const uint32_t *asked, uint32_t eos, uint32_t step, uint32_t *copy,
                         lb_peer_judgement *j) {
     const lb_peer *p = m->peer;
     if (p->rollback == NULL && p->fork == NULL) return;
-    m->mask = memcpy(copy, m->mask, m->words * sizeof *copy);
+    for (size_t i = 0; i < m->words; i++) copy[i] = m->mask[i] & asked[i];
+    if (eos != UINT32_MAX) copy[eos / 32] &= ~(1u << eos % 32);
     uint64_t x = step + 1;
     for (int i = step ? TRIED : TRIED_FIRST; i > 0 && j->refused_token == UINT32_MAX; i--) {
         x = x * 6364136223846793005u + 1442695040888963407u;
         size_t at = (size_t)(x >> 33) % m->words, k = 0;
-        while (k < m->words && !(copy[at] & asked[at])) at = (at + 1) % m->words, k++;
+        for (; k < m->words && !copy[at]; k++) at = (at + 1) % m->words;
         if (k == m->words) return;
-        const uint32_t token = lowest(copy[at] & asked[at], at);
-        void *other = p->fork ? p->fork(m->matcher) : NULL;
-        void *tried = other ? other : m->matcher;
-        if (other == NULL && p->rollback == NULL) return;
-        const bool taken = p->accept(tried, token) == 0;
+        const uint32_t token = lowest(copy[at], at);
+        void *other = p->rollback ? NULL : p->fork(m->matcher);
+        if (p->rollback == NULL && other == NULL) return;
+        const bool taken = p->accept(other ? other : m->matcher, token) == 0;
         j->asked++;
         if (!taken) {
             j->refused_step = step;
@@ -247,13 +249,13 @@ static void try_allowed(side *m, const uint32_t *asked, uint32_t step, uint32_t 
         }
         if (other)
             p->free_matcher(other);
-        else if (taken && p->rollback(m->matcher, 1) != 0)
+        else if (!taken || p->rollback(m->matcher, 1) != 0)
             return;
     }
 }
 
 void lb_peer_judge(const lb_peer *peer, void *matcher, const lb_peer *reference, void *truth,
-                   size_t words, const uint32_t *asked, const uint8_t *state,
+                   size_t words, const uint32_t *asked, uint32_t eos, const uint8_t *state,
                    const uint32_t *classes, const uint32_t *tokens, uint32_t n,
                    lb_peer_difference *differences, lb_peer_judgement *j) {
     side m = {peer, matcher, NULL, words, LB_END, true, 0};
@@ -272,7 +274,7 @@ void lb_peer_judge(const lb_peer *peer, void *matcher, const lb_peer *reference,
         }
         begin = now_ticks();
         const bool allowed = i < n && m.mask && has_token(m.mask, words, tokens[i]);
-        if (m.live) try_allowed(&m, asked, i, copy, j);
+        if (m.mask) try_allowed(&m, asked, eos, i, copy, j);
         if (i == n) break;
         advance(&m, &tokens[i], allowed);
         advance(&r, &tokens[i], r.mask && has_token(r.mask, words, tokens[i]));

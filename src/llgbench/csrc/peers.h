@@ -125,12 +125,13 @@ typedef struct {
 } lb_peer_judgement;
 
 /* Drive an engine and the reference along `tokens`, comparing their masks over `asked` at every
- * step and after the last, while both go on; where one ends the other goes on alone.
+ * step and after the last, while both go on; where one ends the other goes on alone. At each state
+ * the engine is asked to accept a few tokens of its mask, spread over the vocabulary.
  *
  * `state` [n + 1] says in which lexical state each step begins; `classes` has, for each of the
  * `n_states`, LB_PEER_CLASSES sets of tokens whose difference is explained there. `differences` has
  * room for n + 1. */
 void lb_peer_judge(const lb_peer *peer, void *matcher, const lb_peer *reference, void *truth,
-                   size_t words, const uint32_t *asked, const uint8_t *state,
+                   size_t words, const uint32_t *asked, uint32_t eos, const uint8_t *state,
                    const uint32_t *classes, const uint32_t *tokens, uint32_t n,
                    lb_peer_difference *differences, lb_peer_judgement *judgement);

@@ -62,7 +62,7 @@ def parse(text: str) -> PeerSpec | None:
     match = re.fullmatch(r"([a-z]+)(?::([^+]*))?((?:\+.*)?)", text)
     if match is None or match[1] not in KINDS:
         return None
-    kind: Kind = match[1]  # type: ignore[assignment]
+    kind: Kind = match[1]
     version, mode = match[2], match[3]
     if mode not in ("", "+lazy") or (mode and kind != "xgrammar"):
         known = "; +lazy is xgrammar's alone" if mode == "+lazy" else ""
@@ -218,8 +218,8 @@ def _build(spec: PeerSpec, folder: Path, report: Callable[[str], None]) -> None:
         log.unlink(missing_ok=True)
         (source / "src").mkdir()
         (source / "Cargo.toml").write_text(manifest.replace("@VERSION@", spec.version))
-        for name, path in (("lib.rs", home / spec.kind / "src/lib.rs"), ("peer.rs", home / "peer.rs")):
-            (source / "src" / name).write_bytes(files.read(path, error=EngineError))
+        for path in (home / spec.kind / "src" / "lib.rs", home / "peer.rs"):
+            (source / "src" / path.name).write_bytes(files.read(path, error=EngineError))
         command = ["build", "--release"]
         # The lock file is of one release; another resolves its dependencies anew.
         if f'name = "{crate}"\nversion = "{spec.version}"\n' in locked:

@@ -56,9 +56,7 @@ def fetch_release(version: str, report: Callable[[str], None] = lambda _: None) 
         link = best(package_index.links(PACKAGE), PACKAGE, wanted)
         report(f"fetching {PACKAGE} {wanted}")
         with processes.temporary_folder() as folder:
-            name, content = member(
-                package_index.bring(link, folder), rf"{PACKAGE}/_lib[\w.-]*\.so"
-            )
+            name, content = member(package_index.bring(link, folder), rf"{PACKAGE}/_lib[\w.-]*\.so")
         path = target / name
         store.keep(path, content, str(wanted))
     return path
@@ -69,9 +67,7 @@ def library_in(folder: Path) -> Path | None:
     return next(iter(sorted(folder.glob("_lib*.so"))), None)
 
 
-def best(
-    links: list[Link], package: str, wanted: Version | Callable[[Version], bool]
-) -> Link:
+def best(links: list[Link], package: str, wanted: Version | Callable[[Version], bool]) -> Link:
     """Return the newest wheel of a package that is wanted, and fits this Python and machine best.
 
     Args:

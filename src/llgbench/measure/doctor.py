@@ -37,8 +37,8 @@ class Finding:
 def examine() -> Iterator[Finding]:
     """Look at engines, vocabularies, llama.cpp's backends, tools, and the machine."""
     for what, look in (
-        ("engines", _engines), ("other engines", _peers), ("vocabs", _vocabs), ("llama.cpp", _llama), ("tools", _tools),
-        ("valgrind", _valgrind), ("machine", _machine),
+        ("engines", _engines), ("other engines", _peers), ("vocabs", _vocabs),
+        ("llama.cpp", _llama), ("tools", _tools), ("valgrind", _valgrind), ("machine", _machine),
     ):  # fmt: skip
         try:
             yield from look()

@@ -103,9 +103,7 @@ def load(name: str, vocab: Vocab, white_space: WhiteSpace, *, exact: bool = Fals
             if opened != ffi.NULL:
                 lib.lb_xgrammar_table(opened, peer.table)
         case "gbnf":
-            opened = lib.lb_gbnf_open(
-                os.fsencode(gbnf.library()), vocab.vocab, error, len(error)
-            )
+            opened = lib.lb_gbnf_open(os.fsencode(gbnf.library()), vocab.vocab, error, len(error))
             peer.library = (opened,)
             if opened != ffi.NULL:
                 lib.lb_gbnf_table(opened, peer.table)

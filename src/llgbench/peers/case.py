@@ -236,4 +236,3 @@ def _pair(
         base_ns.extend(theirs[:n][which].tolist())
         left_out.extend(ours[:n][~which].tolist())
         left_out.extend(ours[n:].tolist())
-

@@ -142,5 +142,3 @@ def text_tokens(vocab: Vocab) -> npt.NDArray[np.uint32]:
 def names(bits: int) -> list[str]:
     """Return the names of the classes whose bits are set."""
     return [known.name for at, known in enumerate(CLASSES) if bits >> at & 1]
-
-

@@ -113,4 +113,3 @@ class Host:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-

@@ -82,6 +82,7 @@ class Judge:
             lib.lb_peer_judge(
                 compiled.peer.table, matcher.pointer, reference.peer.table, truth.pointer,
                 compiled.vocabulary.words, ffi.from_buffer("uint32_t[]", self._asked),
+                compiled.vocabulary.eos,
                 ffi.from_buffer("uint8_t[]", states), ffi.from_buffer("uint32_t[]", self._sets),
                 ffi.from_buffer("uint32_t[]", trace), len(trace),
                 ffi.from_buffer("lb_peer_difference[]", differences, require_writable=True), out,

@@ -1,4 +1,4 @@
-"""What is found of an engine on a case: plain data, as it crosses from a process and into a file."""
+"""What is found of an engine on a case: plain data, as it crosses processes and is kept."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ Outcome = Literal[
     "does not compile", "over its time", "over its memory", "crashed", "not available",
 ]  # fmt: skip
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+
 
 @dataclass(frozen=True)
 class Difference:

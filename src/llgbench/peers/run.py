@@ -117,9 +117,7 @@ def load_cases(names: Sequence[str], engines: Sequence[str]) -> tuple[Case, ...]
     return tuple(cases_.load(name) for name in dict.fromkeys(names))
 
 
-def run(
-    plan: Plan, show: Callable[[int, str], AbstractContextManager[Progress]]
-) -> Found:
+def run(plan: Plan, show: Callable[[int, str], AbstractContextManager[Progress]]) -> Found:
     """Run every engine on every case; whatever becomes of one, the others go on.
 
     Args:
@@ -163,5 +161,3 @@ def run(
                                 engine, loaded.release, loaded.read_ns, loaded.wall_ns
                             )
     return Found(tuple(adapters.values()), tuple(results))
-
-

@@ -168,14 +168,10 @@ def run(
             left = (time.monotonic() - begin) / done * (len(tasks) - done)
             progress.doing(f"{result.engine}: {case.name} (about {_duration(left)} left)")
             progress.done()
-    return [
-        kept.results[case.name, engine] for engine in plan.engines for case in plan.cases
-    ]
+    return [kept.results[case.name, engine] for engine in plan.engines for case in plan.cases]
 
 
-def _results(
-    plan: Plan, tasks: Sequence[tuple[str, Case]]
-) -> Iterator[tuple[Case, CaseResult]]:
+def _results(plan: Plan, tasks: Sequence[tuple[str, Case]]) -> Iterator[tuple[Case, CaseResult]]:
     workers = _Workers(plan)
     try:
         if plan.jobs == 1:
@@ -239,10 +235,10 @@ def rows(results: Sequence[CaseResult]) -> list[dict[str, Any]]:
         outcomes = Counter(r.outcome for r in own)
         judged = [r for r in own if r.masks.steps]
         inside, whole = sum(r.inside_s for r in own), sum(r.seconds for r in own)
+        row: dict[str, Any] = {"engine": engine, "schemas": len(own)}
+        row |= {outcome: outcomes[outcome] for outcome in OUTCOMES if _shown(outcome, results)}
         found.append({
-            "engine": engine,
-            "schemas": len(own),
-            **{outcome: outcomes[outcome] for outcome in OUTCOMES if _shown(outcome, results)},
+            **row,
             "masks equal": sum(r.masks.equal == r.masks.steps for r in judged),
             "by a class": sum(
                 r.masks.differing == 0 and r.masks.equal < r.masks.steps for r in judged

@@ -130,7 +130,10 @@ def scatter(results: Sequence[CaseResult], path: Path) -> Path | None:
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     for at, engine in enumerate(dict.fromkeys(r.engine for r in drawn)):
-        style = {"color": COLOURS[at % len(COLOURS)], "marker": MARKERS[at % len(MARKERS)]}
+        style: dict[str, Any] = {
+            "color": COLOURS[at % len(COLOURS)],
+            "marker": MARKERS[at % len(MARKERS)],
+        }
         axes.plot([], [], linestyle="", label=engine.lstrip("_"), **style)  # for the legend alone
         for right in (True, False):
             points = [
