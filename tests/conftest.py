@@ -17,7 +17,7 @@ from hypothesis import settings
 
 from llgbench import paths
 from llgbench.engines import build as engine_build
-from llgbench.engines import engine, registry
+from llgbench.engines import engine, peers, registry
 from llgbench.engines.engine import Engine, Tokenizer
 from llgbench.errors import LlgbenchError
 from llgbench.inputs import catalogue, variant
@@ -128,6 +128,17 @@ def old_release(_surroundings: None) -> Engine:
         return registry.get("pypi:1.9.0")
     except LlgbenchError as error:
         pytest.skip(f"llguidance 1.9.0 cannot be fetched: {error}")
+
+
+@pytest.fixture(scope="session")
+def xgrammar(_surroundings: None) -> str:
+    """Return xgrammar's specification, once it is here; it is brought once a session."""
+    spec = peers.PeerSpec("xgrammar", "0.2.9")
+    try:
+        peers.bring(spec, lambda _: None)
+    except LlgbenchError as error:
+        pytest.skip(f"{spec} cannot be brought: {error}")
+    return str(spec)
 
 
 @pytest.fixture(scope="session")

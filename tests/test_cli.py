@@ -20,7 +20,7 @@ from llgbench.records.record import read
 COMMANDS = (
     ["vocab"], ["vocab", "fetch"], ["vocab", "list"], ["vocab", "table"], ["engine"],
     ["engine", "list"], ["engine", "path"], ["engine", "add"], ["engine", "build"], ["check"],
-    ["run"], ["report"], ["doctor"], ["compare"], ["alerts"], ["asv"],
+    ["run"], ["report"], ["doctor"], ["compare"], ["alerts"], ["asv"], ["peers"], ["sweep"],
 )  # fmt: skip
 
 

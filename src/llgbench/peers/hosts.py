@@ -102,6 +102,8 @@ class Host:
         child, self._child = self._child, None
         if child is not None:
             child.close()
+            if child.process.stdout is not None:
+                child.process.stdout.close()
 
     def __enter__(self) -> Self:
         return self
