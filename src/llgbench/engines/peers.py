@@ -7,6 +7,7 @@ that exports the functions of the adapter; llama.cpp's grammars are in the libra
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -143,9 +144,9 @@ def bring(spec: PeerSpec, report: Callable[[str], None]) -> Libraries:
 def kept() -> Iterator[PeerSpec]:
     """Yield the engines that are here, ``gbnf`` first."""
     yield PeerSpec("gbnf")
-    for kind in KINDS:
-        for folder in sorted((paths.cache() / "peers").glob(f"{kind}-*")):
-            version = folder.name.removeprefix(f"{kind}-")
+    for folder in sorted((paths.cache() / "peers").glob("*-*")):
+        kind, version = folder.name.split("-")[:2]
+        if kind in KINDS:
             spec = PeerSpec(kind, version)
             if folder == _folder(spec) and all(
                 store.is_kept(folder / name) for name in _names(kind)
@@ -158,8 +159,18 @@ def _names(kind: Kind) -> tuple[str, ...]:
 
 
 def _folder(spec: PeerSpec) -> Path:
-    # A shim is of its sources, too; xgrammar's libraries are as they were published.
-    return paths.cache() / "peers" / f"{spec.kind}-{spec.version}"
+    """Return where an engine is kept: a shim by its sources too, xgrammar as it was published."""
+    name = f"{spec.kind}-{spec.version}"
+    if spec.kind in _CRATES:
+        name += f"-{hashlib.sha256(b''.join(_sources(spec.kind).values())).hexdigest()[:12]}"
+    return paths.cache() / "peers" / name
+
+
+def _sources(kind: Kind) -> dict[str, bytes]:
+    """Return the files that a shim is built of, by name."""
+    home = paths.root() / "engine" / "peers"
+    found = (home / kind / "Cargo.toml", home / kind / "src" / "lib.rs", home / "peer.rs")
+    return {path.name: files.read(path, error=EngineError) for path in found}
 
 
 # ---- xgrammar ----
@@ -209,22 +220,23 @@ def _build(spec: PeerSpec, folder: Path, report: Callable[[str], None]) -> None:
     lack = cargo.missing()
     if lack is not None:
         raise UnavailableError(lack)
-    home = paths.root() / "engine" / "peers"
     crate = _CRATES[spec.kind]
-    manifest = files.read_text(home / spec.kind / "Cargo.toml", error=EngineError)
-    locked = files.read_text(home / spec.kind / "Cargo.lock", error=EngineError)
+    sources = _sources(spec.kind)
+    lock = paths.root() / "engine" / "peers" / spec.kind / "Cargo.lock"
+    locked = files.read_text(lock, error=EngineError)
     log = folder.with_name(f"{folder.name}.log")
     with cargo.building(f"{crate} {spec.version}", report) as source:
         log.unlink(missing_ok=True)
         (source / "src").mkdir()
+        manifest = sources.pop("Cargo.toml").decode()
         (source / "Cargo.toml").write_text(manifest.replace("@VERSION@", spec.version))
-        for path in (home / spec.kind / "src" / "lib.rs", home / "peer.rs"):
-            (source / "src" / path.name).write_bytes(files.read(path, error=EngineError))
+        for name, content in sources.items():
+            (source / "src" / name).write_bytes(content)
         command = ["build", "--release"]
         # The lock file is of one release; another resolves its dependencies anew.
         if f'name = "{crate}"\nversion = "{spec.version}"\n' in locked:
             (source / "Cargo.lock").write_text(locked)
             command.append("--locked")
         report(f"{crate} {spec.version}: building (some minutes; log in {log})")
-        content = cargo.build(command, source, _SHIM, log, report)
-    store.keep(folder / _SHIM, content, f"{crate} {spec.version}")
+        library = cargo.build(command, source, _SHIM, log, report)
+    store.keep(folder / _SHIM, library, f"{crate} {spec.version}")
