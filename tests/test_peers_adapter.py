@@ -13,8 +13,9 @@ from reference import Grammar, State, Terminal, literal
 
 from llgbench.engines.engine import Engine
 from llgbench.errors import GrammarError, UnavailableError
-from llgbench.inputs import case as cases
+from llgbench.inputs import case_file as cases
 from llgbench.inputs import variant
+from llgbench.inputs.case import Case
 from llgbench.measure import replay as direct
 from llgbench.peers import grammars
 from llgbench.peers.adapter import Peer, PeerMatcher, Vocabulary, load, with_end
@@ -89,7 +90,7 @@ def test_every_engine_walks_resets_and_ends(
 ) -> None:
     vocabulary: Vocabulary = request.getfixturevalue(name)
     spec = vocabulary.peer.spec
-    case = cases.Case("x", "json_schema", SCHEMA_TEXT, lab.vocab(VOCAB).path, "", ())
+    case = Case("x", "json_schema", SCHEMA_TEXT, lab.vocab(VOCAB).path, "", ())
     source = grammars.source(spec, case, "spaced")
     tokens = lab.vocab(VOCAB).trace(b'{"a": 12}').tolist()
     with vocabulary.compile(source) as compiled, compiled.start() as matcher:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from llgbench.engines import peers
 from llgbench.errors import UnavailableError
-from llgbench.inputs import case as cases
-from llgbench.inputs.case import REJECTED, Outcome
+from llgbench.inputs import case_file as cases
+from llgbench.inputs.case import REJECTED, Outcome, Text
 from llgbench.inputs.configuration import QUICK_JSON_CASES
 from llgbench.peers import grammars
 from llgbench.peers.grammars import respaced
@@ -63,7 +63,7 @@ def test_a_record_moves_with_its_byte(name: str, white_space: grammars.WhiteSpac
 
 
 def test_a_record_on_a_dropped_byte_says_no_place() -> None:
-    text = cases.Text("x", b'{"a":  1}', stock=Outcome(5), fallback=Outcome(7))
+    text = Text("x", b'{"a":  1}', stock=Outcome(5), fallback=Outcome(7))
     moved = grammars._written(text, "")
     assert moved.data == b'{"a":1}'
     assert (moved.stock, moved.fallback) == (REJECTED, Outcome(5))

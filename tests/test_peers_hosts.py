@@ -9,7 +9,7 @@ import pytest
 from conftest import Lab
 from faulty_engine import build
 
-from llgbench.inputs import case as cases
+from llgbench.inputs import case_file as cases
 from llgbench.inputs.case import Outcome, Text
 from llgbench.isolated import Limits
 from llgbench.peers.host import Setup

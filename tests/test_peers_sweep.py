@@ -11,7 +11,7 @@ from conftest import Lab
 from test_cli import llgbench, refused
 
 from llgbench.errors import RecordError, UnavailableError
-from llgbench.inputs.case import load_maskbench
+from llgbench.inputs.maskbench import load_maskbench
 from llgbench.isolated import Limits
 from llgbench.output import steps
 from llgbench.peers import sweep

@@ -57,7 +57,7 @@ def sweep_command(
 
     Exit status: 0 the sweep ran, whatever it found; 2 it could not.
     """
-    from llgbench.inputs.case import load_maskbench
+    from llgbench.inputs.maskbench import load_maskbench
     from llgbench.peers import sweep
 
     plan = sweep.Plan(

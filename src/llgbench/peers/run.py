@@ -11,7 +11,7 @@ import msgspec
 
 from llgbench.engines import peers, registry
 from llgbench.errors import InputError, UnknownNameError
-from llgbench.inputs import case as cases_
+from llgbench.inputs import case_file
 from llgbench.inputs.case import Case
 from llgbench.inputs.configuration import QUICK_JSON_CASES
 from llgbench.isolated import Limits
@@ -114,7 +114,7 @@ def load_cases(names: Sequence[str], engines: Sequence[str]) -> tuple[Case, ...]
         kinds = {spec.kind for spec in map(peers.parse, engines) if spec is not None}
         if kinds & {"xgrammar", "glrmask"}:
             names += QUICK_LARK_CASES
-    return tuple(cases_.load(name) for name in dict.fromkeys(names))
+    return tuple(case_file.load(name) for name in dict.fromkeys(names))
 
 
 def run(plan: Plan, show: Callable[[int, str], AbstractContextManager[Progress]]) -> Found:
