@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Lab
+from conftest import ROOT, Lab
 from faulty_engine import build
 
 from llgbench.inputs import case_file as cases
@@ -70,11 +70,27 @@ def test_judged_alone_nothing_is_timed(other: Host) -> None:
     assert 0 < found.inside_s < found.seconds
 
 
-@pytest.mark.parametrize("name", ["listed", "fstring-greedy", "checkpoint@16"])
+# The larger members of the families take an engine minutes on a machine that is busy.
+AS_IT_STANDS = (
+    "listed", "soname", "ipv6-host-port", "fstring-greedy",
+    *(name for name in cases.names(ROOT) if name.startswith("checkpoint")
+      and int(name.partition("@")[2]) <= 256),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", AS_IT_STANDS)
 def test_lark_as_it_stands_is_what_the_fallback_records(other: Host, name: str) -> None:
+    """An engine that has no lexer confirms what the greedy lexeme fallback accepts."""
     found = other.run(cases.load(name), 0)
     assert (found.outcome, found.reason) == ("right", "")
     assert found.white_space == "–"
+    assert found.masks.differing == 0
+
+
+def test_where_lark_has_no_standard_no_reading_is_wrong(other: Host) -> None:
+    found = other.run(cases.load("ab-abc"), 1)
+    assert found.outcome == "another reading"
+    assert found.pairs is not None  # kept, and no ratio is formed of it: see test_peers_report.py
 
 
 def test_a_wrong_record_is_found(other: Host) -> None:

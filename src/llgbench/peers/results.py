@@ -7,8 +7,9 @@ from typing import Literal, get_args
 
 # What becomes of a case. After `measured` come the ways in which there is nothing to measure.
 Outcome = Literal[
-    "right", "refuses valid", "accepts invalid", "contradicts itself", "not judged",
-    "does not compile", "over its time", "over its memory", "crashed", "not available",
+    "right", "refuses valid", "accepts invalid", "another reading", "contradicts itself",
+    "not judged", "does not compile", "over its time", "over its memory", "crashed",
+    "not available",
 ]  # fmt: skip
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
