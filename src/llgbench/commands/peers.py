@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 @click.option(
     "--output", "folder", type=click.Path(path_type=Path), help="Folder for the data and a picture."
 )  # fmt: skip
-@limit_options("Most seconds for one case under one engine; default 300.")
+@limit_options("Most seconds for one case under one engine; default 120.")
 @json_option
 def peers_command(
     engines: tuple[str, ...],

@@ -294,7 +294,7 @@ static void *compile(void *vocabulary, uint32_t kind, const char *source, char *
     const holder *v = vocabulary;
     const lb_xgrammar *x = v->library;
     any compiler = none(), made = none(), pair = none();
-    any args[] = {v->object, integer(1), boolean(false), integer(-1), boolean(x->options.lazy)};
+    any args[] = {v->object, integer(1), boolean(true), integer(-1), boolean(x->options.lazy)};
     if (construct(x, x->new_compiler, args, 5, x->options.lazy ? 5 : 4, &compiler, error,
                   error_len) != 0) {
         if (x->options.lazy && strstr(error, "Mismatched number") != NULL)
