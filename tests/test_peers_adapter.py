@@ -47,6 +47,13 @@ def other(lab: Lab, xgrammar: str) -> Iterator[Vocabulary]:
         yield found
 
 
+@pytest.fixture(scope="module")
+def shim(lab: Lab, crate: str) -> Iterator[Vocabulary]:
+    vocab = lab.vocab(VOCAB)
+    with Vocabulary(load(crate, vocab, "spaced"), vocab) as found:
+        yield found
+
+
 def test_llguidance_is_called_by_its_own_functions(llguidance: Vocabulary, wheel: Engine) -> None:
     """What is timed is the library's function itself, so the adapter adds not one instruction."""
     table = llguidance.peer.table
@@ -88,7 +95,14 @@ def walk(matcher: PeerMatcher, tokens: list[int]) -> list[np.ndarray]:
 def test_every_engine_walks_resets_and_ends(
     name: str, request: pytest.FixtureRequest, lab: Lab
 ) -> None:
-    vocabulary: Vocabulary = request.getfixturevalue(name)
+    walks_resets_and_ends(request.getfixturevalue(name), lab)
+
+
+def test_a_shim_walks_resets_and_ends(shim: Vocabulary, lab: Lab) -> None:
+    walks_resets_and_ends(shim, lab)
+
+
+def walks_resets_and_ends(vocabulary: Vocabulary, lab: Lab) -> None:
     spec = vocabulary.peer.spec
     case = Case("x", "json_schema", SCHEMA_TEXT, lab.vocab(VOCAB).path, "", ())
     source = grammars.source(spec, case, "spaced")
@@ -111,6 +125,21 @@ def test_every_engine_walks_resets_and_ends(
             "WHOLE" if end_step else "STOPPED", len(tokens) + end_step
         )  # fmt: skip
         assert matcher.complete()
+
+
+def test_white_space_is_what_was_asked_for(
+    shim: Vocabulary, other: Vocabulary, gbnf: Vocabulary, llguidance: Vocabulary, lab: Lab
+) -> None:
+    """Every engine, told to space JSON, takes a spaced text and no other."""
+    case = Case("x", "json_schema", SCHEMA_TEXT, lab.vocab(VOCAB).path, "", ())
+    for vocabulary in (shim, other, gbnf, llguidance):
+        source = grammars.source(vocabulary.peer.spec, case, "spaced")
+        with vocabulary.compile(source) as compiled:
+            for text, right in ((b'{"a": 1}', True), (b'{"a":1}', False), (b'{ "a": 1}', False)):
+                with compiled.start() as matcher:
+                    trace = lab.vocab(VOCAB).trace(text)
+                    taken = matcher.replay(trace).consumed == len(trace) and matcher.complete()
+                assert taken == right, (vocabulary.peer.name, text)
 
 
 def test_a_grammar_that_does_not_compile_says_why(
