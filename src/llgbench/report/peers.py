@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from llgbench import files, output
-from llgbench.errors import RecordError
+from llgbench import output
 from llgbench.peers.results import CaseResult, Samples
 from llgbench.records import stats
 
@@ -118,16 +117,12 @@ def scatter(results: Sequence[CaseResult], path: Path) -> Path | None:
     Raises:
         RecordError: the file cannot be written.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    from llgbench.report.plots import COLOURS, MARKERS, png
+    from llgbench.report.plots import COLOURS, MARKERS, new, save
 
     drawn = [r for r in results if r.samples and r.samples.compile_ns and r.samples.cold_mask_ns]
     if not drawn:
         return None
-    figure = Figure(figsize=(7.0, 4.8), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new(5.5)
     axes = figure.subplots()
     for at, engine in enumerate(dict.fromkeys(r.engine for r in drawn)):
         style: dict[str, Any] = {
@@ -149,11 +144,10 @@ def scatter(results: Sequence[CaseResult], path: Path) -> Path | None:
     axes.set_yscale("log")
     axes.set_xlabel("to compile, ms")
     axes.set_ylabel("a mask, cold, median, µs")
-    axes.set_title("Filled: texts and masks right. Hollow: not.", fontsize=10)
+    axes.set_title("Filled: texts and masks right. Hollow: not.")
     axes.grid(which="major", color="#dddddd", linewidth=0.6)
-    axes.legend(fontsize=8, frameon=False)
-    files.write(path, png(figure, 130), error=RecordError)
-    return path
+    axes.legend(frameon=False)
+    return save(figure, path)
 
 
 def sound(r: CaseResult) -> bool:
