@@ -23,7 +23,11 @@ from llgbench.peers.classes import text_tokens
 from llgbench.peers.grammars import LARK, SCHEMA, Source
 
 VOCAB = "llama-spm"
-SCHEMA_TEXT = '{"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}'
+SCHEMA_TEXT = (
+    '{"type": "object", "properties": {"a": {"type": "integer"}, '
+    '"b": {"type": "array", "items": {"type": "integer"}}, "c": {"type": "boolean"}}, '
+    '"required": ["a"], "additionalProperties": false}'
+)
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +139,12 @@ def test_white_space_is_what_was_asked_for(
     for vocabulary in (shim, other, gbnf, llguidance):
         source = grammars.source(vocabulary.peer.spec, case, "spaced")
         with vocabulary.compile(source) as compiled:
-            for text, right in ((b'{"a": 1}', True), (b'{"a":1}', False), (b'{ "a": 1}', False)):
+            for text, right in (
+                (b'{"a": 1}', True), (b'{"a":1}', False), (b'{ "a": 1}', False),
+                (b'{"a": 1, "b": [2, 3], "c": true}', True), (b'{"a": 1, "c": true}', True),
+                (b'{"a": 1,"b": [2, 3]}', False), (b'{"a": 1, "b": [2,3]}', False),
+                (b'{"a": 1 , "b": [2, 3]}', False),
+            ):  # fmt: skip
                 with compiled.start() as matcher:
                     trace = lab.vocab(VOCAB).trace(text)
                     taken = matcher.replay(trace).consumed == len(trace) and matcher.complete()

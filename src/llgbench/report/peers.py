@@ -117,6 +117,8 @@ def scatter(results: Sequence[CaseResult], path: Path) -> Path | None:
     Raises:
         RecordError: the file cannot be written.
     """
+    from matplotlib.ticker import FuncFormatter
+
     from llgbench.report.plots import COLOURS, MARKERS, new, save
 
     drawn = [r for r in results if r.samples and r.samples.compile_ns and r.samples.cold_mask_ns]
@@ -142,6 +144,8 @@ def scatter(results: Sequence[CaseResult], path: Path) -> Path | None:
             )  # fmt: skip
     axes.set_xscale("log")
     axes.set_yscale("log")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axes.set_xlabel("to compile, ms")
     axes.set_ylabel("a mask, cold, median, µs")
     axes.set_title("Filled: texts and masks right. Hollow: not.")

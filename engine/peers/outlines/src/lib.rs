@@ -49,7 +49,10 @@ fn regex(white_space: &str, schema: &str) -> outlines_core::Result<String> {
         _ => "",
     };
     let marked = json_schema::regex_from_str(schema, Some(MARK), None)?;
-    let commas = marked.replace(&format!("{MARK},"), &format!(",{after}"));
+    // A comma has marks around it between properties, and one behind it between items.
+    let comma = format!(",{after}");
+    let commas = marked.replace(&format!("{MARK},{MARK}"), &comma);
+    let commas = commas.replace(&format!("{MARK},"), &comma).replace(&format!(",{MARK}"), &comma);
     Ok(commas.replace(&format!("{MARK}:"), &format!(":{after}")).replace(MARK, ""))
 }
 
