@@ -234,7 +234,8 @@ def rows(results: Sequence[CaseResult]) -> list[dict[str, Any]]:
         own = [r for r in results if r.engine == engine]
         outcomes = Counter(r.outcome for r in own)
         judged = [r for r in own if r.masks.steps]
-        inside, whole = sum(r.inside_s for r in own), sum(r.seconds for r in own)
+        ended = [r for r in own if r.inside_s]
+        inside, whole = sum(r.inside_s for r in ended), sum(r.seconds for r in ended)
         row: dict[str, Any] = {"engine": engine, "schemas": len(own)}
         row |= {outcome: outcomes[outcome] for outcome in OUTCOMES if _shown(outcome, results)}
         found.append({
