@@ -17,7 +17,7 @@ from hypothesis import settings
 
 from llgbench import paths
 from llgbench.engines import build as engine_build
-from llgbench.engines import engine, registry
+from llgbench.engines import engine, peers, registry
 from llgbench.engines.engine import Engine, Tokenizer
 from llgbench.errors import LlgbenchError
 from llgbench.inputs import catalogue, variant
@@ -65,6 +65,12 @@ def _surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LLGBENCH_ROOT", str(ROOT))
         built = [path.parent for f in engine_build.FLAVOURS if (path := engine_build.cached(f))]
+        shims = [
+            path.parent
+            for spec in peers.kept()
+            for path in peers.locate(spec).paths
+            if spec.kind in ("glrmask", "outlines")
+        ]
         # Cargo's half-way results, kept between sessions: one build in ten seconds, not sixty.
         target = paths.cache() / "cargo" / "target-of-tests"
         folder = tmp_path_factory.mktemp("cache")
@@ -75,6 +81,9 @@ def _surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         (folder / "engines").mkdir()
         for path in built:
             (folder / "engines" / path.name).symlink_to(path)
+        (folder / "peers").mkdir()
+        for path in shims:
+            (folder / "peers" / path.name).symlink_to(path)
         patch.setenv("LLGBENCH_CACHE", str(folder))
         yield
 
@@ -128,6 +137,29 @@ def old_release(_surroundings: None) -> Engine:
         return registry.get("pypi:1.9.0")
     except LlgbenchError as error:
         pytest.skip(f"llguidance 1.9.0 cannot be fetched: {error}")
+
+
+@pytest.fixture(scope="session")
+def xgrammar(_surroundings: None) -> str:
+    """Return xgrammar's specification, once it is here; it is brought once a session."""
+    spec = peers.PeerSpec("xgrammar", "0.2.9")
+    try:
+        peers.bring(spec, lambda _: None)
+    except LlgbenchError as error:
+        pytest.skip(f"{spec} cannot be brought: {error}")
+    return str(spec)
+
+
+@pytest.fixture(scope="session", params=["outlines:0.2.14", "glrmask:0.5.0"])
+def crate(request: pytest.FixtureRequest, _surroundings: None) -> str:
+    """Return an engine that is built with a shim, where the user has built it: it takes minutes."""
+    spec = peers.parse(request.param)
+    assert spec is not None
+    try:
+        peers.locate(spec)
+    except LlgbenchError as error:
+        pytest.skip(str(error))
+    return str(spec)
 
 
 @pytest.fixture(scope="session")

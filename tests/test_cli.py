@@ -23,7 +23,7 @@ COMMANDS = (
     ["vocab"], ["vocab", "fetch"], ["vocab", "list"], ["vocab", "table"], ["engine"],
     ["engine", "list"], ["engine", "path"], ["engine", "add"], ["engine", "build"], ["check"],
     ["run"], ["report"], ["doctor"], ["compare"], ["pr"], ["alerts"], ["asv"],
-    ["site"],
+    ["site"], ["peers"], ["sweep"],
 )  # fmt: skip
 
 

@@ -7,12 +7,15 @@ from cffi import FFI
 # setuptools wants sources relative to setup.py, which is where the build runs.
 _SOURCES = Path("src/llgbench/csrc")
 _PARTS = (
-    "clock", "engine", "bridge", "replay", "judge", "count", "record", "sampler", "decode", "batch",
+    "clock", "engine", "bridge", "replay", "judge", "count", "record", "sampler", "decode",
+    "batch",
+    "peer_llguidance", "peer_xgrammar", "peer_gbnf", "peer_replay",
 )  # fmt: skip
-_HEADER = (Path(__file__).parent / "csrc" / "llgbench.h").read_text()
+_HEADERS = ("llgbench.h", "peers.h")
+_CSRC = Path(__file__).parent / "csrc"
 
 ffibuilder = FFI()
-ffibuilder.cdef(_HEADER)
+ffibuilder.cdef("".join((_CSRC / name).read_text() for name in _HEADERS))
 ffibuilder.set_source(
     "llgbench._native",
     """
@@ -20,10 +23,11 @@ ffibuilder.set_source(
     #include <stddef.h>
     #include <stdint.h>
     #include "llgbench.h"
+    #include "peers.h"
     """,
     sources=[str(_SOURCES / f"{name}.c") for name in _PARTS],
     include_dirs=[str(_SOURCES)],
-    depends=[str(_SOURCES / name) for name in ("llgbench.h", "internal.h")],
+    depends=[str(_SOURCES / name) for name in (*_HEADERS, "internal.h")],
     libraries=["dl", "pthread"],
     extra_compile_args=["-std=gnu11", "-O3", "-Wall", "-Wextra"],
 )

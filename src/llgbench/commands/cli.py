@@ -18,10 +18,12 @@ from llgbench.commands.decode import decode_command
 from llgbench.commands.doctor import doctor_command
 from llgbench.commands.engine import engine_group
 from llgbench.commands.overhead import overhead_command
+from llgbench.commands.peers import peers_command
 from llgbench.commands.pr import pr_command
 from llgbench.commands.report import report_command
 from llgbench.commands.run import run
 from llgbench.commands.site import site_command
+from llgbench.commands.sweep import sweep_command
 from llgbench.commands.verify import verify_command
 from llgbench.commands.vocab import vocab_group
 from llgbench.errors import LlgbenchError
@@ -58,6 +60,8 @@ for _command in (
     site_command,
     report_command,
     overhead_command,
+    peers_command,
+    sweep_command,
     doctor_command,
     decode_command,
     batch_command,

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from llgbench import output
-from llgbench.errors import LlgbenchError
+from llgbench.errors import InputError, LlgbenchError
 from llgbench.output import json_option
 
 
@@ -60,17 +60,33 @@ def engine_path(name: str) -> None:
 
 @engine_group.command("add")
 @click.argument("name")
-@click.argument("spec")
-def engine_add(name: str, spec: str) -> None:
+@click.argument("spec", required=False)
+def engine_add(name: str, spec: str | None) -> None:
     """Register SPEC under NAME: pypi:VERSION, git:PATH@REV, or the path of a library.
+
+    Or bring another engine, by one argument: xgrammar:VERSION (two libraries of published wheels),
+    glrmask:VERSION or outlines:VERSION (crates, built by cargo).
 
     \b
     Examples:
       llgbench engine add old pypi:1.7.6
       llgbench engine add mine ../llguidance/target/release/libllguidance.so
+      llgbench engine add xgrammar:0.2.9
     """
-    from llgbench.engines import registry
+    from llgbench.engines import peers, registry
 
+    other = peers.parse(spec or name)
+    if other is not None:
+        if spec is not None:
+            raise InputError(f"{other} is its own name; run: llgbench engine add {other}")
+        for path in peers.bring(other, output.say).paths:
+            _echo_path(path)
+        return
+    if spec is None:
+        raise InputError(
+            f"{name} needs a specification, such as pypi:1.9.0; alone stands an engine other than "
+            "llguidance, such as xgrammar:0.2.9"
+        )
     entry = registry.add(name, spec, output.say)
     _echo_path(entry.path)
 

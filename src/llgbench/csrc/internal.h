@@ -27,6 +27,9 @@ static inline uint64_t now_ticks(void) {
     return now_ns();
 }
 
+/* Allowed tokens and a hash of the mask: csrc/replay.c. */
+void lb_mask_facts(const uint32_t *mask, size_t words, lb_step *step);
+
 static inline bool has_token(const uint32_t *mask, size_t words, uint32_t token) {
     return token / 32 < words && (mask[token / 32] >> (token % 32) & 1);
 }

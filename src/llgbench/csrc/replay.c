@@ -27,7 +27,7 @@ uint64_t lb_timed_mask(const lb_engine *e, LlgMatcher *m, void (*drop)(LlgMatche
 /* Allowed tokens and a hash of the mask, in one pass. The four lanes keep the multiplications
  * independent; equal masks have equal hashes, and different ones differ but for 1 in 2^64. */
 __attribute__((target_clones("avx2", "popcnt", "default")))
-static void mask_facts(const uint32_t *mask, size_t words, lb_step *step) {
+void lb_mask_facts(const uint32_t *mask, size_t words, lb_step *step) {
     const uint64_t k = 0x9e3779b97f4a7c15u;
     uint64_t lane[4] = {1, 2, 3, 4};
     uint32_t allowed = 0;
@@ -144,7 +144,7 @@ void lb_replay(const lb_engine *e, LlgMatcher *m, size_t words, const uint32_t *
 
         bool allowed = false;
         if (masks) {
-            if (options & LB_FACTS) mask_facts(mask, words, step);
+            if (options & LB_FACTS) lb_mask_facts(mask, words, step);
             allowed = has_token(mask, words, tokens[i]);
             if (allowed) step->flags |= LB_STEP_ALLOWED;
         }

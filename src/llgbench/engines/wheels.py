@@ -53,10 +53,10 @@ def fetch_release(version: str, report: Callable[[str], None] = lambda _: None) 
         kept = library_in(target)
         if kept is not None and store.is_kept(kept):  # another process fetched it meanwhile
             return store.check(kept)
-        link = _best(package_index.links(PACKAGE), wanted)
+        link = best(package_index.links(PACKAGE), PACKAGE, wanted)
         report(f"fetching {PACKAGE} {wanted}")
         with processes.temporary_folder() as folder:
-            name, content = _library_of(package_index.bring(link, folder))
+            name, content = member(package_index.bring(link, folder), rf"{PACKAGE}/_lib[\w.-]*\.so")
         path = target / name
         store.keep(path, content, str(wanted))
     return path
@@ -67,10 +67,19 @@ def library_in(folder: Path) -> Path | None:
     return next(iter(sorted(folder.glob("_lib*.so"))), None)
 
 
-def _best(links: list[Link], wanted: Version) -> Link:
-    """Return the release's wheel that fits this Python and machine best."""
+def best(links: list[Link], package: str, wanted: Version | Callable[[Version], bool]) -> Link:
+    """Return the newest wheel of a package that is wanted, and fits this Python and machine best.
+
+    Args:
+        links: the package's files.
+        package: its name.
+        wanted: a release, or what says of one whether it will do.
+
+    Raises:
+        EngineError: there is none for this machine.
+    """
     order = {tag: at for at, tag in enumerate(sys_tags())}
-    fitting: list[tuple[int, Link]] = []
+    fitting: list[tuple[Version, int, Link]] = []
     there: set[Version] = set()
     for link in links:
         try:
@@ -79,27 +88,33 @@ def _best(links: list[Link], wanted: Version) -> Link:
             continue
         # Any Python that loads the library will do: it is loaded by its C API alone.
         ranks = [order[tag] for tag in tags if tag in order]
-        if project == PACKAGE and ranks:
+        if project == package and ranks:
             there.add(version)
-            if version == wanted:
-                fitting.append((min(ranks), link))
+            if version == wanted if isinstance(wanted, Version) else wanted(version):
+                fitting.append((version, -min(ranks), link))
     if fitting:
-        return min(fitting, key=lambda pair: pair[0])[1]
+        return max(fitting, key=lambda triple: triple[:2])[2]
     newest = ", ".join(str(version) for version in sorted(there, reverse=True)[:5])
     known = f"the newest that are there: {newest}" if there else "none is there at all"
-    raise EngineError(f"no wheel of {PACKAGE} {wanted} for this machine; {known}")
+    which = f" {wanted}" if isinstance(wanted, Version) else ""
+    raise EngineError(f"no wheel of {package}{which} for this machine; {known}")
 
 
-def _library_of(wheel: Path) -> tuple[str, bytes]:
+def member(wheel: Path, pattern: str) -> tuple[str, bytes]:
+    """Return the name and the content of a wheel's file whose path matches a pattern.
+
+    Raises:
+        EngineError: it has none, or is damaged.
+    """
     try:
         with zipfile.ZipFile(wheel) as archive:
-            for member in archive.infolist():
-                if re.fullmatch(rf"{PACKAGE}/_lib[\w.-]*\.so", member.filename):
-                    if member.file_size > _LIBRARY_LIMIT:
-                        raise EngineError(f"{wheel.name}: its library is too large to be one")
-                    return Path(member.filename).name, archive.read(member)
+            for info in archive.infolist():
+                if re.fullmatch(pattern, info.filename):
+                    if info.file_size > _LIBRARY_LIMIT:
+                        raise EngineError(f"{wheel.name}: {info.filename} is too large")
+                    return Path(info.filename).name, archive.read(info)
     except (OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
         if isinstance(error, EngineError):
             raise
         raise EngineError(f"{wheel.name}: {error}") from None
-    raise EngineError(f"{wheel.name} holds no library of llguidance")
+    raise EngineError(f"{wheel.name} holds no library of {wheel.name.partition('-')[0]}")

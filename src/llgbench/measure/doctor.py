@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from llgbench.engines import registry
+from llgbench.engines import peers, registry
 from llgbench.engines.facts import facts
 from llgbench.errors import LlgbenchError
 from llgbench.inputs import catalogue
@@ -37,8 +37,8 @@ class Finding:
 def examine() -> Iterator[Finding]:
     """Look at engines, vocabularies, llama.cpp's backends, tools, and the machine."""
     for what, look in (
-        ("engines", _engines), ("vocabs", _vocabs), ("llama.cpp", _llama), ("tools", _tools),
-        ("valgrind", _valgrind), ("machine", _machine),
+        ("engines", _engines), ("other engines", _peers), ("vocabs", _vocabs),
+        ("llama.cpp", _llama), ("tools", _tools), ("valgrind", _valgrind), ("machine", _machine),
     ):  # fmt: skip
         try:
             yield from look()
@@ -63,6 +63,16 @@ def _engines() -> Iterator[Finding]:
             yield Finding(what, "ok", f"{about.release}, {ability}, sha256 {about.sha256[:12]}")
         except LlgbenchError as error:
             yield Finding(what, "skip", str(error), f"run: {entry.remedy}")
+
+
+def _peers() -> Iterator[Finding]:
+    """Yield the engines other than llguidance; none is needed, so none is missed."""
+    for spec in peers.kept():
+        try:
+            found = peers.locate(spec)
+            yield Finding(f"engine {spec}", "ok", f"{found.release}, for llgbench peers")
+        except LlgbenchError as error:
+            yield Finding(f"engine {spec}", "skip", str(error), "see the message")
 
 
 def _vocabs() -> Iterator[Finding]:

@@ -46,8 +46,8 @@ matplotlib.rcParams.update(
 )
 
 # Okabe and Ito's colours, told apart by the colour-blind as well; yellow is too pale for a line.
-_COLOURS = ("#000000", "#E69F00", "#0072B2", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
-_MARKERS = "osD^vPX"
+COLOURS = ("#000000", "#E69F00", "#0072B2", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
+MARKERS = "osD^vPX"
 _PERCENTILES = (0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999)
 _COLUMNS = 2
 _MAX_STEP = 0.16
@@ -251,8 +251,8 @@ def _style(view: View, index: int, *, dashed: bool) -> dict[str, Any]:
     # The first is the widest and lowest, so that a line that lies upon it leaves its rim visible.
     width = 1.3 + min(0.9 * (len(view.columns) - 1 - index), 2.7)
     return {
-        "color": _COLOURS[index % len(_COLOURS)],
-        "marker": _MARKERS[index % len(_MARKERS)],
+        "color": COLOURS[index % len(COLOURS)],
+        "marker": MARKERS[index % len(MARKERS)],
         "markersize": 5.0,
         "markerfacecolor": "white",
         "markeredgewidth": 1.4,

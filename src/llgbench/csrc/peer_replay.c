@@ -1,0 +1,289 @@
+/* The timed loop and the judgement over the adapter's table; see replay.c and judge.c, which do the
+ * same for llguidance with more to ask of it. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "internal.h"
+#include "peers.h"
+
+int lb_peer_open(const char *path, lb_peer *peer, char *error, size_t error_len) {
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (library == NULL) {
+        const char *why = dlerror();
+        snprintf(error, error_len, "%s", why ? why : "dlopen failed");
+        return -1;
+    }
+    *peer = (lb_peer){.refuses = true};
+    const struct {
+        const char *name;
+        void *field;
+        bool optional;
+    } symbols[] = {
+        {"lbp_vocabulary", &peer->vocabulary, false},
+        {"lbp_free_vocabulary", &peer->free_vocabulary, false},
+        {"lbp_compile", &peer->compile, false},
+        {"lbp_free_compiled", &peer->free_compiled, false},
+        {"lbp_start", &peer->start, false},
+        {"lbp_free_matcher", &peer->free_matcher, false},
+        {"lbp_mask", &peer->mask, false},
+        {"lbp_finish", &peer->finish, false},
+        {"lbp_accept", &peer->accept, false},
+        {"lbp_complete", &peer->complete, false},
+        {"lbp_stopped", &peer->stopped, false},
+        {"lbp_reset", &peer->reset, true},
+        {"lbp_fork", &peer->fork, true},
+        {"lbp_memory", &peer->memory, true},
+    };
+    for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
+        void *address = dlsym(library, symbols[i].name);
+        if (address == NULL && !symbols[i].optional) {
+            snprintf(error, error_len, "it has no %s, so it is not a shim of llgbench",
+                     symbols[i].name);
+            return -1;
+        }
+        memcpy(symbols[i].field, &address, sizeof address);
+    }
+    return 0;
+}
+
+uint64_t lb_peer_timed_vocabulary(const lb_peer *p, const lb_peer_vocab *vocab, char *error,
+                                  size_t error_len, void **result) {
+    uint64_t start = now_ns();
+    *result = p->vocabulary(p->library, vocab, error, error_len);
+    return now_ns() - start;
+}
+
+uint64_t lb_peer_timed_compile(const lb_peer *p, void *vocabulary, uint32_t kind,
+                               const char *source, char *error, size_t error_len, void **result) {
+    uint64_t start = now_ns();
+    *result = p->compile(vocabulary, kind, source, error, error_len);
+    return now_ns() - start;
+}
+
+uint64_t lb_peer_timed_start(const lb_peer *p, void *compiled, char *error, size_t error_len,
+                             void **result) {
+    uint64_t start = now_ns();
+    *result = p->start(compiled, error, error_len);
+    return now_ns() - start;
+}
+
+/* Its mask allows all of 32 tokens. */
+static const uint32_t EMPTY_MASK[1] = {UINT32_MAX};
+static int32_t empty_mask(void *m) { (void)m; return 0; }
+static const uint32_t *empty_finish(void *m) { (void)m; return EMPTY_MASK; }
+static int32_t empty_accept(void *m, uint32_t token) { (void)m; (void)token; return 0; }
+static bool empty_stopped(void *m) { (void)m; return false; }
+
+void lb_peer_empty(lb_peer *peer, void **handle) {
+    *peer = (lb_peer){.mask = empty_mask, .finish = empty_finish, .accept = empty_accept,
+                      .stopped = empty_stopped};
+    *handle = NULL;
+}
+
+/* Whether a token that is not in the mask is taken all the same: a mask that was narrowed by
+ * forcing names one spelling of several. */
+static bool taken_all_the_same(const lb_peer *p, void *m, const uint32_t *token) {
+    return p->validate ? p->validate(m, token, 1) == 1 : p->refuses;
+}
+
+void lb_peer_replay(const lb_peer *p, void *m, size_t words, const uint32_t *tokens, uint32_t n,
+                    int options, lb_step *steps, lb_replay_result *result) {
+    const uint64_t begin = now_ns();
+    uint64_t timed = 0, t0, t1, t2, t3;
+    uint32_t i = 0;
+    int outcome = LB_END;
+    if (options & LB_RESET && (p->reset == NULL || p->reset(m) != 0)) {
+        *result = (lb_replay_result){.outcome = LB_RESET_ERROR};
+        return;
+    }
+    for (; i < n; i++) {
+        lb_step *step = &steps[i];
+        *step = (lb_step){0};
+        if (p->stopped(m)) {
+            outcome = LB_STOPPED;
+            break;
+        }
+        if (p->prepare) p->prepare(m);
+        t0 = now_ticks();
+        int32_t status = p->mask(m);
+        t1 = now_ticks();
+        step->op_ns = t1 - t0;
+        const uint32_t *mask = status == 0 ? p->finish(m) : NULL;
+        if (mask == NULL) {
+            outcome = LB_MASK_ERROR;
+            i++;
+            break;
+        }
+        step->flags |= LB_STEP_TIMED;
+        if (options & LB_FACTS) lb_mask_facts(mask, words, step);
+        const bool allowed = has_token(mask, words, tokens[i]);
+        if (allowed) step->flags |= LB_STEP_ALLOWED;
+        if (!allowed && !taken_all_the_same(p, m, &tokens[i])) {
+            outcome = LB_REJECTED;
+            i++;
+            break;
+        }
+        t2 = now_ticks();
+        status = p->accept(m, tokens[i]);
+        t3 = now_ticks();
+        if (status != 0) {
+            outcome = allowed ? LB_CONSUME_ERROR : LB_REJECTED;
+            i++;
+            break;
+        }
+        step->consume_ns = t3 - t2;
+        step->flags |= LB_STEP_CONSUMED;
+    }
+    const double scale = lb_ns_per_tick();
+    for (uint32_t j = 0; j < i; j++) {
+        timed += steps[j].op_ns + steps[j].consume_ns;
+        steps[j].op_ns = (uint64_t)((double)steps[j].op_ns * scale + 0.5);
+        steps[j].consume_ns = (uint64_t)((double)steps[j].consume_ns * scale + 0.5);
+    }
+    result->n_steps = i;
+    result->outcome = outcome;
+    result->inside_ns = (uint64_t)((double)timed * scale + 0.5);
+    result->wall_ns = now_ns() - begin;
+}
+
+/* ---- the judgement ---- */
+
+typedef struct {
+    const lb_peer *peer;
+    void *matcher;
+    const uint32_t *mask;
+    size_t words;
+    int outcome;
+    bool live;
+    uint32_t taken;
+} side;
+
+static void end(side *s, int outcome) {
+    s->outcome = outcome;
+    s->live = false;
+}
+
+static void compute(side *s, bool last) {
+    s->mask = NULL;
+    if (!s->live) return;
+    if (s->peer->stopped(s->matcher)) {
+        end(s, last ? LB_END : LB_STOPPED);
+        return;
+    }
+    if (s->peer->prepare) s->peer->prepare(s->matcher);
+    s->mask = s->peer->mask(s->matcher) == 0 ? s->peer->finish(s->matcher) : NULL;
+    if (s->mask == NULL) end(s, LB_MASK_ERROR);
+}
+
+static void advance(side *s, const uint32_t *token, bool allowed) {
+    if (!s->live) return;
+    if (!allowed && !taken_all_the_same(s->peer, s->matcher, token))
+        end(s, LB_REJECTED);
+    else if (s->peer->accept(s->matcher, *token) != 0)
+        end(s, allowed ? LB_CONSUME_ERROR : LB_REJECTED);
+    else
+        s->taken++;
+}
+
+/* From here on a class explains what an engine forbids alone. */
+enum { ONE_SIDED = 3 };
+
+static uint32_t lowest(uint32_t word, size_t at) {
+    return (uint32_t)(at * 32) + (uint32_t)__builtin_ctz(word);
+}
+
+__attribute__((target_clones("avx2", "popcnt", "default")))
+static void compare(const side *m, const side *r, const uint32_t *asked, const uint32_t *classes,
+                    lb_peer_difference *d) {
+    uint32_t extra = 0, missing = 0, in_mask = 0, left_extra = UINT32_MAX, left = UINT32_MAX;
+    uint16_t explained = 0;
+    for (size_t i = 0; i < m->words; i++) {
+        const uint32_t a = m->mask[i] & asked[i], b = r->mask[i] & asked[i];
+        in_mask += (uint32_t)__builtin_popcount(a);
+        if (a == b) continue;
+        uint32_t rest = a ^ b;
+        extra += (uint32_t)__builtin_popcount(a & ~b);
+        missing += (uint32_t)__builtin_popcount(b & ~a);
+        for (int c = 0; c < LB_PEER_CLASSES; c++) {
+            uint32_t known = rest & classes[(size_t)c * m->words + i];
+            if (c >= ONE_SIDED) known &= ~a;
+            if (known) explained |= (uint16_t)(1u << c);
+            rest &= ~known;
+        }
+        if (rest & a && left_extra == UINT32_MAX) left_extra = lowest(rest & a, i);
+        if (rest & b && left == UINT32_MAX) left = lowest(rest & b, i);
+    }
+    const bool forced = extra == 0 && missing != 0 && in_mask == 1;
+    const bool wrong = left_extra != UINT32_MAX;
+    *d = (lb_peer_difference){
+        extra, missing, forced ? UINT32_MAX : wrong ? left_extra : left,
+        forced ? 0 : explained, forced, wrong};
+}
+
+/* Tokens of its mask that an engine is asked to accept: more at a text's first state. */
+enum { TRIED_FIRST = 16, TRIED = 2 };
+
+/* By rollback where there is one, for a fork may copy all that an engine has built. Not the end token,
+ * behind which some engines do not roll back. */
+static void try_allowed(side *m, const uint32_t *asked, uint32_t eos, uint32_t step, uint32_t *copy,
+                        lb_peer_judgement *j) {
+    const lb_peer *p = m->peer;
+    if (p->rollback == NULL && p->fork == NULL) return;
+    for (size_t i = 0; i < m->words; i++) copy[i] = m->mask[i] & asked[i];
+    if (eos != UINT32_MAX) copy[eos / 32] &= ~(1u << eos % 32);
+    uint64_t x = step + 1;
+    for (int i = step ? TRIED : TRIED_FIRST; i > 0 && j->refused_token == UINT32_MAX; i--) {
+        x = x * 6364136223846793005u + 1442695040888963407u;
+        size_t at = (size_t)(x >> 33) % m->words, k = 0;
+        for (; k < m->words && !copy[at]; k++) at = (at + 1) % m->words;
+        if (k == m->words) return;
+        const uint32_t token = lowest(copy[at], at);
+        void *other = p->rollback ? NULL : p->fork(m->matcher);
+        if (p->rollback == NULL && other == NULL) return;
+        const bool taken = p->accept(other ? other : m->matcher, token) == 0;
+        j->asked++;
+        if (!taken) {
+            j->refused_step = step;
+            j->refused_token = token;
+        }
+        if (other)
+            p->free_matcher(other);
+        else if (!taken || p->rollback(m->matcher, 1) != 0)
+            return;
+    }
+}
+
+void lb_peer_judge(const lb_peer *peer, void *matcher, const lb_peer *reference, void *truth,
+                   size_t words, const uint32_t *asked, uint32_t eos, const uint8_t *state,
+                   const uint32_t *classes, const uint32_t *tokens, uint32_t n,
+                   lb_peer_difference *differences, lb_peer_judgement *j) {
+    side m = {peer, matcher, NULL, words, LB_END, true, 0};
+    side r = {reference, truth, NULL, words, LB_END, true, 0};
+    uint32_t copy[words];
+    *j = (lb_peer_judgement){.refused_step = UINT32_MAX, .refused_token = UINT32_MAX};
+    uint64_t inside = 0, begin = now_ticks();
+    for (uint32_t i = 0; m.live || r.live; i++) {
+        compute(&m, i == n);
+        compute(&r, i == n);
+        inside += now_ticks() - begin;
+        if (m.mask && r.mask) {
+            const uint32_t *here = classes + (size_t)state[i] * LB_PEER_CLASSES * words;
+            compare(&m, &r, asked, here, &differences[i]);
+            j->n_steps++;
+        }
+        begin = now_ticks();
+        const bool allowed = i < n && m.mask && has_token(m.mask, words, tokens[i]);
+        if (m.mask) try_allowed(&m, asked, eos, i, copy, j);
+        if (i == n) break;
+        advance(&m, &tokens[i], allowed);
+        advance(&r, &tokens[i], r.mask && has_token(r.mask, words, tokens[i]));
+    }
+    j->inside_ns = (uint64_t)((double)(inside + now_ticks() - begin) * lb_ns_per_tick());
+    j->taken = m.taken;
+    j->reference_taken = r.taken;
+    j->outcome = m.outcome;
+    j->reference_outcome = r.outcome;
+    j->complete = m.outcome == LB_END && peer->complete(matcher);
+    j->reference_complete = r.outcome == LB_END && reference->complete(truth);
+}

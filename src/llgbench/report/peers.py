@@ -1,0 +1,179 @@
+"""Engines side by side as a table and a picture, from what was found alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from llgbench import output
+from llgbench.peers.results import CaseResult, Samples
+from llgbench.records import stats
+
+Row = dict[str, Any]
+
+
+def rows(results: Sequence[CaseResult]) -> list[Row]:
+    """Return the table: a row per engine and case, times in µs, cold unless named otherwise."""
+    several = len({r.vocab for r in results}) > 1
+    return [_row(r, several) for r in results]
+
+
+def _row(r: CaseResult, several: bool) -> Row:
+    row: Row = {"case": r.case}
+    if several:
+        row["vocab"] = r.vocab
+    row |= {"engine": r.engine, "white space": r.white_space, "texts": r.outcome}
+    row["masks"] = str(r.masks)
+    s = r.samples or Samples()
+    ratio, n = comparison(r)
+    return row | {
+        "compile ms": _shown(_median(s.compile_ns), 1e6),
+        "first mask": _shown(_median(s.first_mask_ns)),
+        "mask p50": _shown(_percentile(s.cold_mask_ns, 50)),
+        "mask p99": _shown(_percentile(s.cold_mask_ns, 99)),
+        "accept p50": _shown(_percentile(s.cold_accept_ns, 50)),
+        "warm p50": _shown(_percentile(s.warm_mask_ns, 50)),
+        "sibling p50": _shown(_percentile(s.sibling_mask_ns, 50)),
+        "× llguidance": ratio,
+        "of steps": n,
+        "tail/head": position(r),
+        "MiB": None if r.memory_bytes is None else _digits(r.memory_bytes / 2**20),
+    }
+
+
+def comparison(r: CaseResult) -> tuple[float | None, str | None]:
+    """Return an engine's median cold mask over llguidance's, and of how many steps it is.
+
+    Only steps whose masks are equal, or differ by a named class, are compared; where a text is
+    not as recorded there is no ratio.
+    """
+    if r.pairs is None or r.outcome != "right":
+        return None, None
+    ours = _percentile(r.pairs.engine_ns, 50)
+    theirs = _percentile(r.pairs.base_ns, 50)
+    if ours is None or theirs is None or not theirs:
+        return None, None
+    n = len(r.pairs.engine_ns)
+    return _digits(ours / theirs), f"{n} of {n + len(r.pairs.left_out)}"
+
+
+def position(r: CaseResult) -> float | None:
+    """Return the median mask of texts' last tenths over that of their first; None of short ones."""
+    if r.samples is None:
+        return None
+    head, tail = (
+        _percentile(part, 50) for part in (r.samples.head_mask_ns, r.samples.tail_mask_ns)
+    )
+    return _digits(tail / head) if head and tail else None
+
+
+def remarks(results: Sequence[CaseResult]) -> list[str]:
+    """Return a line for each result that is not right, and for each mask that differs."""
+    lines = []
+    for r in results:
+        what = f"{r.engine}, {r.case}"
+        if r.reason:
+            lines.append(f"{what}: {r.outcome}: {r.reason}")
+        d = r.masks.first
+        if d is not None:
+            did = "allows" if d.extra else "forbids"
+            other = "forbids" if d.extra else "allows"
+            lines.append(
+                f"{what}: {did} {d.token!r} after {d.after!r} (step {d.step} of {d.text!r}), which "
+                f"the reference {other}; {d.n_extra} tokens more there, {d.n_missing} fewer"
+            )
+    return lines
+
+
+def summary(results: Sequence[CaseResult]) -> list[Row]:
+    """Return one row per engine and white space: how many cases are right, and pooled times."""
+    found: list[Row] = []
+    for key in dict.fromkeys((r.engine, r.vocab, r.white_space) for r in results):
+        own = [r for r in results if (r.engine, r.vocab, r.white_space) == key]
+        right = [r for r in own if r.outcome == "right"]
+        compiled = [r.samples for r in right if r.samples is not None]
+        pairs = [r.pairs for r in right if r.pairs is not None]
+        ours = _percentile([ns for p in pairs for ns in p.engine_ns], 50)
+        theirs = _percentile([ns for p in pairs for ns in p.base_ns], 50)
+        found.append({
+            "engine": key[0], "vocab": key[1], "white space": key[2],
+            "right": f"{len(right)} of {len(own)}",
+            "compile ms": _shown(_median([ns for s in compiled for ns in s.compile_ns]), 1e6),
+            "mask p50": _shown(_percentile([n for s in compiled for n in s.cold_mask_ns], 50)),
+            "mask p99": _shown(_percentile([n for s in compiled for n in s.cold_mask_ns], 99)),
+            "× llguidance": _digits(ours / theirs) if ours and theirs else None,
+            "vocabulary ms": _shown(float(own[0].vocabulary_ns), 1e6),
+        })  # fmt: skip
+    return found
+
+
+def scatter(results: Sequence[CaseResult], path: Path) -> Path | None:
+    """Draw compile time against mask time, a mark per case; hollow where it is not right.
+
+    Raises:
+        RecordError: the file cannot be written.
+    """
+    from matplotlib.ticker import FuncFormatter
+
+    from llgbench.report.plots import COLOURS, MARKERS, new, save
+
+    drawn = [r for r in results if r.samples and r.samples.compile_ns and r.samples.cold_mask_ns]
+    if not drawn:
+        return None
+    figure = new(5.5)
+    axes = figure.subplots()
+    for at, engine in enumerate(dict.fromkeys(r.engine for r in drawn)):
+        style: dict[str, Any] = {
+            "color": COLOURS[at % len(COLOURS)],
+            "marker": MARKERS[at % len(MARKERS)],
+        }
+        axes.plot([], [], linestyle="", label=engine.lstrip("_"), **style)  # for the legend alone
+        for right in (True, False):
+            points = [
+                (np.median(r.samples.compile_ns) / 1e6, np.median(r.samples.cold_mask_ns) / 1e3)
+                for r in drawn
+                if r.engine == engine and sound(r) is right and r.samples
+            ]
+            axes.plot(
+                [x for x, _ in points], [y for _, y in points], linestyle="",
+                fillstyle="full" if right else "none", **style,
+            )  # fmt: skip
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axes.set_xlabel("to compile, ms")
+    axes.set_ylabel("a mask, cold, median, µs")
+    axes.set_title("Filled: texts and masks right. Hollow: not.")
+    axes.grid(which="major", color="#dddddd", linewidth=0.6)
+    axes.legend(frameon=False)
+    return save(figure, path)
+
+
+def sound(r: CaseResult) -> bool:
+    """Whether the texts are as recorded, and no mask differs beyond the named classes."""
+    return r.outcome == "right" and r.masks.differing == 0
+
+
+def _array(samples: Sequence[int]) -> npt.NDArray[np.uint64]:
+    return np.array(samples, np.uint64)
+
+
+def _percentile(samples: Sequence[int], q: float) -> float | None:
+    return stats.percentile(_array(samples), q)
+
+
+def _median(samples: Sequence[int]) -> float | None:
+    return float(np.median(samples)) if samples else None
+
+
+def _shown(ns: float | None, unit: float = 1e3) -> float | None:
+    return output.microseconds(None if ns is None else ns * 1e3 / unit)
+
+
+def _digits(value: float) -> float:
+    return float(f"{value:.3g}")

@@ -1,0 +1,115 @@
+"""A sweep over a few MaskBench files: kept line by line, continued, refused in one line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from conftest import Lab
+from test_cli import llgbench, refused
+
+from llgbench.errors import RecordError, UnavailableError
+from llgbench.inputs.maskbench import load_maskbench
+from llgbench.isolated import Limits
+from llgbench.output import steps
+from llgbench.peers import sweep
+from llgbench.peers.sweep import Kept, Plan
+
+FEW = ("BFCL_java_89.json", "BFCL_javascript_3.json", "BFCL_multiple_166.json")
+LIMITS = Limits(120, 12_000)
+
+
+@pytest.fixture
+def folder(maskbench: Path, tmp_path: Path) -> Path:
+    place = tmp_path / "schemas"
+    place.mkdir()
+    for name in FEW:
+        shutil.copy(maskbench / name, place)
+    return place
+
+
+def plan(folder: Path, *engines: str, jobs: int = 1) -> Plan:
+    cases = tuple(load_maskbench(folder))
+    return Plan(engines, cases, "llama-spm", "spaced", "wheel", LIMITS, jobs)
+
+
+def test_a_sweep_in_small(folder: Path, tmp_path: Path, xgrammar: str, lab: Lab) -> None:
+    file = tmp_path / "sweep.jsonl"
+    wanted = plan(folder, "wheel", xgrammar, jobs=2)
+    found = sweep.run(wanted, file, steps)
+    assert [(r.engine, r.case) for r in found] == [
+        (engine, case.name) for engine in wanted.engines for case in wanted.cases
+    ]
+    assert {r.outcome for r in found} == {"right"}
+    assert all(r.masks.steps > 0 for r in found)
+
+    whole = file.read_bytes()
+    assert whole.count(b"\n") == 1 + len(found)
+    # Cut in the middle of a line, as by a kill: one result is found again, the others are kept.
+    file.write_bytes(whole[:-20])
+    again = sweep.run(wanted, file, steps)
+    assert {(r.engine, r.case): r.masks for r in again} == {
+        (r.engine, r.case): r.masks for r in found
+    }
+    assert file.read_bytes().count(b"\n") == 1 + len(found)
+
+    rows = sweep.rows(found)
+    assert [row["engine"] for row in rows] == ["wheel", xgrammar]
+    assert all(row["schemas"] == row["right"] == len(FEW) for row in rows)
+    assert sweep.refusals(found) == []
+
+
+def test_a_changed_schema_is_judged_again(folder: Path, tmp_path: Path, lab: Lab) -> None:
+    file = tmp_path / "sweep.jsonl"
+    sweep.run(plan(folder, "wheel"), file, steps)
+    path = folder / FEW[0]
+    content = json.loads(path.read_text())
+    content["tests"] = [{**test, "valid": not test["valid"]} for test in content["tests"]]
+    path.write_text(json.dumps(content))
+    kept = Kept(file, plan(folder, "wheel"))
+    assert len(kept.results) == len(FEW) - 1
+    found = {r.case: r.outcome for r in sweep.run(plan(folder, "wheel"), file, steps)}
+    assert found.pop(Path(FEW[0]).stem) in ("accepts invalid", "refuses valid")
+    assert set(found.values()) == {"right"}
+
+
+def test_another_sweeps_file_is_refused(folder: Path, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    file = tmp_path / "sweep.jsonl"
+    wanted = plan(folder, "wheel")
+    Kept(file, wanted)
+    for changed in (
+        replace(wanted, white_space="compact"), replace(wanted, vocab="llama-bpe"),
+        replace(wanted, limits=Limits(1, 1000)),
+    ):  # fmt: skip
+        with pytest.raises(RecordError, match="of another sweep"):
+            Kept(file, changed)
+    file.write_text("not JSON\n")
+    with pytest.raises(RecordError, match="line 1"):
+        Kept(file, wanted)
+
+
+def test_jobs_require_joblib(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lab: Lab
+) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "joblib", None)
+    with pytest.raises(UnavailableError, match="pip install joblib"):
+        sweep.run(plan(folder, "wheel", jobs=2), tmp_path / "s.jsonl", steps)
+
+
+def test_the_command(folder: Path, tmp_path: Path, lab: Lab) -> None:
+    file = tmp_path / "out.jsonl"
+    done = llgbench(
+        "sweep", folder, "--engine", "wheel", "--vocab", "llama-spm", "--output", file, "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)["engines"]
+    assert (row["engine"], row["right"]) == ("wheel", len(FEW))
+    assert "no MaskBench files" in refused("sweep", tmp_path / "none", "--engine", "wheel")
+    assert "unknown engine" in refused("sweep", folder, "--engine", "whee", "--output", file)
+    assert "of another sweep" in refused("sweep", folder, "--engine", "wheel", "--output", file)
