@@ -10,7 +10,7 @@ from random import Random
 import numpy as np
 import pytest
 import reference
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from llgbench._native import ffi
 from reference import EMPTY, Grammar, Regex, State, Terminal, cat, either, one_of, star, times
@@ -314,6 +314,70 @@ def test_the_reference_reads_the_examples() -> None:
         assert state.accepts() is complete
     assert listed.start().read(b"liste") is not None
     assert listed.start().read(b"lists") is None
+
+
+@st.composite
+def capturing(draw: st.DrawFn) -> Grammar:
+    """A grammar in which some rules and terminals are captured."""
+    plain = draw(grammars())
+    chosen = draw(st.sets(st.sampled_from([*plain.rules, *plain.terminals])))
+    captured = chosen - {"%ignore", "start"}
+
+    def renamed(name: str) -> str:
+        return name.lower() if name in captured else name
+
+    rules = {
+        rule: tuple(tuple(map(renamed, symbols)) for symbols in alternatives)
+        for rule, alternatives in plain.rules.items()
+    }
+    skip = plain.terminals.pop("%ignore", None)
+    terminals = {renamed(name): terminal for name, terminal in plain.terminals.items()}
+    return Grammar(rules, terminals, skip, frozenset(map(renamed, captured)))
+
+
+# 64 as it is, and so few that levels are kept in step after a byte or two.
+@pytest.mark.parametrize("gap", [64, 1, 0])
+def test_captures_are_the_references(engine: Engine, tokenizer: Tokenizer, gap: int) -> None:
+    compared = 0
+
+    @settings(
+        phases=[Phase.generate], max_examples=400, deadline=None, derandomize=True, database=None,
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @given(capturing(), st.integers(0, 2**32))
+    def run(grammar: Grammar, seed: int) -> None:
+        nonlocal compared
+        compared += captures_compared(tokenizer, grammar, Random(seed))
+
+    threshold(engine, gap)
+    try:
+        run()
+    finally:
+        threshold(engine, 64)
+    assert compared >= 1_500
+
+
+def captures_compared(tokenizer: Tokenizer, grammar: Grammar, rng: Random) -> int:
+    """Walk at random through a grammar; at each place where the text may end, end it in a clone."""
+    state: State | None = grammar.start()
+    compared, text = 0, b""
+    with matcher(tokenizer, grammar.to_lark(), no_forcing=True) as m:
+        for _ in range(14):
+            assert state is not None
+            ended = state.ended()
+            if ended is not None and grammar.is_complete(ended.chart):
+                compared += 1
+                with m.clone() as other:
+                    assert other.is_stopped() or other.consume(256), other.error()
+                    assert set(captures(other)) == ended.captures(), (grammar.to_lark(), text)
+            after = {byte: state.step(byte) for byte in b"abcd"}
+            going_on = [byte for byte, there in after.items() if there is not None]
+            if not going_on:
+                break
+            byte = rng.choice(going_on)
+            assert m.consume(byte), m.error()
+            state, text = after[byte], text + bytes([byte])
+    return compared
 
 
 # ---- the cases ----
