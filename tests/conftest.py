@@ -15,14 +15,18 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from llgbench import bridge, engine_build, paths, registry, variant, vocab
-from llgbench.engine import Engine, Tokenizer
+from llgbench import paths
+from llgbench.engines import build as engine_build
+from llgbench.engines import engine, registry
+from llgbench.engines.engine import Engine, Tokenizer
 from llgbench.errors import LlgbenchError
-from llgbench.variant import Variant
-from llgbench.vocab import Vocab
+from llgbench.inputs import catalogue, variant
+from llgbench.inputs.variant import Variant
+from llgbench.llama import bridge, vocab
+from llgbench.llama.vocab import Vocab
 
 ROOT = Path(__file__).resolve().parents[1]
-CATALOGUE = vocab.catalogue(ROOT)
+CATALOGUE = catalogue.vocabs(ROOT)
 
 # A slow machine is no finding.
 settings.register_profile("llgbench", deadline=None, max_examples=60)
@@ -78,7 +82,7 @@ def _surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def _vocabs_here(_surroundings: None) -> None:
     try:
-        vocab.fetch(lambda _: None, ROOT)
+        catalogue.fetch(lambda _: None, ROOT)
     except LlgbenchError as error:
         pytest.skip(f"the vocabularies are not here and cannot be fetched: {error}")
 
@@ -90,7 +94,7 @@ def wheel(_surroundings: None) -> Engine:
 
 @pytest.fixture(scope="session")
 def byte_tokenizer(wheel: Engine) -> Iterator[Tokenizer]:
-    with bridge.byte_tokenizer(wheel) as tokenizer:
+    with engine.byte_tokenizer(wheel) as tokenizer:
         yield tokenizer
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from llgbench import registry
+from llgbench.engines import registry
 
 _SOURCE = """
 #define _GNU_SOURCE

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from llgbench.configuration import Configuration
-from llgbench.records import Arrays, Entry, Record, Writer, read
+from llgbench.inputs.configuration import Configuration
+from llgbench.records.record import Arrays, Entry, Record, Writer, read
 
 PROVENANCE: dict[str, Any] = {
     "llgbench": "0.1.0",

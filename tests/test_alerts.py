@@ -16,12 +16,11 @@ import pytest
 from click.testing import CliRunner, Result
 from made_results import Value, commit
 
-from llgbench import alerts
-from llgbench.asv import decisions
+from llgbench.asv import alerts, decisions
 from llgbench.asv.alert import Alert
 from llgbench.asv.history import Repository
-from llgbench.cli import main as llgbench
 from llgbench.commands.alerts import alerts_command
+from llgbench.commands.cli import main as llgbench
 from llgbench.errors import InputError, LlgbenchError, RecordError
 
 TIME = ("masks.Masks.track_tbm_p50", "ns")

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 from asv.config import Config
 
-from llgbench import asv_config, paths, registry
+from llgbench import paths
+from llgbench.asv import config as asv_config
 from llgbench.asv import metrics
-from llgbench.commit_benchmarks import ratio_twin
+from llgbench.asv.commit_benchmarks import ratio_twin
+from llgbench.engines import registry
 from llgbench.errors import InputError, RecordError, UnknownNameError
 
 

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_results import commit
 
-from llgbench import asv_results
+from llgbench.asv import results as asv_results
 from llgbench.commands.alerts import alerts_command
 from llgbench.errors import LlgbenchError, RecordError
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from conftest import ROOT, Lab
 
-from llgbench import bridge, vocab
-from llgbench.engine import Engine, Tokenizer
+from llgbench.engines.engine import Engine, Tokenizer
 from llgbench.errors import UnavailableError
-from llgbench.variant import REFERENCE, VARIANTS, get
-from llgbench.vocab import Vocab
+from llgbench.inputs.variant import REFERENCE, VARIANTS, get
+from llgbench.llama import bridge, vocab
+from llgbench.llama.vocab import Vocab
 
 NOT_EXACT = ("baichuan", "bert-bge", "llama-spm", "nomic-bert-moe", "phi-3")
 STOCK = [name for name, variant in VARIANTS.items() if not variant.fallback]

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from conftest import Lab
 
-from llgbench import callgrind
-from llgbench.engine import Engine
+from llgbench.engines.engine import Engine
 from llgbench.errors import CompareError, UnavailableError
+from llgbench.inputs.variant import get
+from llgbench.measure import callgrind
 from llgbench.measure.counter import (
     Compile,
     Free,
@@ -26,7 +27,6 @@ from llgbench.measure.counter import (
     encode_job,
     encode_recording,
 )
-from llgbench.variant import get
 
 counts = pytest.mark.skipif(
     callgrind.missing() is not None, reason=callgrind.missing() or "counting works here"

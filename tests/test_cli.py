@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from made_records import entry, record
 
-from llgbench import vocab
-from llgbench.records import read
+from llgbench.inputs import catalogue
+from llgbench.records.record import read
 
 COMMANDS = (
     ["vocab"], ["vocab", "fetch"], ["vocab", "list"], ["vocab", "table"], ["engine"],
@@ -25,7 +25,7 @@ COMMANDS = (
 
 
 def llgbench(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "llgbench.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "llgbench.commands.cli", *map(str, arguments)]
     environment = {**os.environ, "LLGBENCH_ROOT": str(Path(__file__).resolve().parents[1])}
     return subprocess.run(
         command, capture_output=True, text=True, check=False, cwd=cwd, env=environment
@@ -201,7 +201,7 @@ def test_an_option_without_effect_is_refused(arguments: list[str]) -> None:
 
 
 def test_a_gguf_is_a_path_whatever_its_suffix(tmp_path: Path) -> None:
-    there = vocab.catalogue()["llama-spm"].path
+    there = catalogue.vocabs()["llama-spm"].path
     # Its name is one of the catalogue; the model is the file all the same.
     for name in ("weights.bin", "llama-bpe"):
         (tmp_path / name).symlink_to(there)
@@ -215,7 +215,7 @@ def test_a_gguf_is_a_path_whatever_its_suffix(tmp_path: Path) -> None:
 
 def test_a_file_whose_name_is_no_text_is_refused_by_name(tmp_path: Path) -> None:
     name = os.fsdecode(b"caf\xe9.gguf")
-    (tmp_path / name).symlink_to(vocab.catalogue()["llama-spm"].path)
+    (tmp_path / name).symlink_to(catalogue.vocabs()["llama-spm"].path)
     for command in (["decode", "--model", name], ["run", "--vocab", name, "--case", "listed"]):
         line = refused(*command, "--results", "out", cwd=tmp_path)
         assert "caf\\udce9.gguf" in line
@@ -244,7 +244,7 @@ def test_verify_shows_what_was_written_and_no_more() -> None:
 def test_a_stdout_that_cannot_encode_loses_no_measurement(tmp_path: Path) -> None:
     for encoding in ("ascii", "latin-1"):
         done = subprocess.run(
-            [sys.executable, "-m", "llgbench.cli", "run", "--case", "listed", "--vocab",
+            [sys.executable, "-m", "llgbench.commands.cli", "run", "--case", "listed", "--vocab",
              "llama-spm", "--variant", "greedy_tokenize", "--rounds", "1",
              "--results", str(tmp_path)],
             capture_output=True, check=False, env={**os.environ, "PYTHONIOENCODING": encoding},
@@ -262,7 +262,7 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_from_there(tmp_path: Path, 
     arguments = ("run", "--case", "listed", "--vocab", "llama-spm", "--rounds", "2",
                  "--results", str(tmp_path / "new" / "r"))  # fmt: skip
     done = subprocess.run(
-        [sys.executable, "-m", "llgbench.cli", *arguments],
+        [sys.executable, "-m", "llgbench.commands.cli", *arguments],
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False, text=True,
         preexec_fn=limit,
     )  # fmt: skip
@@ -279,7 +279,7 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_from_there(tmp_path: Path, 
 
 def test_reports_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
     record(tmp_path / "records", entry(), entry("token_to_piece"))
-    command = [sys.executable, "-m", "llgbench.cli", "report", "--results", str(tmp_path)]
+    command = [sys.executable, "-m", "llgbench.commands.cli", "report", "--results", str(tmp_path)]
     running = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(3)]
     for process in running:
         _, stderr = process.communicate(timeout=120)
@@ -288,7 +288,7 @@ def test_reports_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
 
 
 def test_bad_files(tmp_path: Path) -> None:
-    good = vocab.catalogue()["llama-spm"].path.read_bytes()
+    good = catalogue.vocabs()["llama-spm"].path.read_bytes()
     (tmp_path / "cut.gguf").write_bytes(good[: len(good) // 2])
     (tmp_path / "ok.lark").write_text('start: "hi"')
     (tmp_path / "ok.txt").write_text("hi")
@@ -321,7 +321,7 @@ def test_bad_files(tmp_path: Path) -> None:
 def test_a_run_that_is_ended_keeps_what_was_measured(
     tmp_path: Path, number: signal.Signals
 ) -> None:
-    command = [sys.executable, "-m", "llgbench.cli", "run", "--vocab", "llama-spm",
+    command = [sys.executable, "-m", "llgbench.commands.cli", "run", "--vocab", "llama-spm",
                "--case", "listed", "--case", "github-workflow", "--rounds", "12",
                "--variant", "greedy_tokenize", "--results", str(tmp_path / "results")]  # fmt: skip
     root = Path(__file__).resolve().parents[1]
@@ -375,7 +375,7 @@ def test_nothing_is_coloured_or_cut_in_a_pipe() -> None:
 
 @pytest.mark.parametrize("arguments", [["vocab", "list"], ["vocab", "list", "--json"], ["--help"]])
 def test_a_full_or_closed_stdout_is_no_difference(arguments: list[str]) -> None:
-    command = [sys.executable, "-m", "llgbench.cli", *arguments]
+    command = [sys.executable, "-m", "llgbench.commands.cli", *arguments]
     with open("/dev/full", "w") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 2

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from conftest import Lab
 
-from llgbench import commit_benchmarks, suite
-from llgbench.commit_benchmarks import METRICS, MIN_PROCESSES, PROCESSES, parameter
-from llgbench.compare_worker import Job
-from llgbench.engine import Engine
+from llgbench.asv import commit_benchmarks, suite
+from llgbench.asv.commit_benchmarks import METRICS, MIN_PROCESSES, PROCESSES, parameter
+from llgbench.compare.worker import Job
+from llgbench.compare.workers import WorkerLostError
 from llgbench.engines import wheels
+from llgbench.engines.engine import Engine
 from llgbench.errors import CompareError, InputError, LlgbenchError
-from llgbench.records import pack
-from llgbench.workers import WorkerLostError
+from llgbench.records.record import pack
 
 STEPS, REPLAYS = 100, 20
 

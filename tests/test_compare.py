@@ -19,13 +19,14 @@ import numpy.typing as npt
 import pyperf
 import pytest
 
-from llgbench import compare, comparison, inference, pyperf_files, sides, workers
-from llgbench.compare_worker import Job, run
-from llgbench.comparison import Comparison, Plan, Row
+from llgbench.compare import comparison, inference, pyperf_files, sides, workers
+from llgbench.compare import run as compare
+from llgbench.compare.comparison import Comparison, Plan, Row
+from llgbench.compare.sides import Side
+from llgbench.compare.worker import Job, run
+from llgbench.compare.workers import WorkerLostError
 from llgbench.errors import CompareError, InputError, UnavailableError
-from llgbench.records import pack
-from llgbench.sides import Side
-from llgbench.workers import WorkerLostError
+from llgbench.records.record import pack
 
 BASE = Side("old", Path("old.so"), None, "1.0", "0" * 64)
 HEAD = Side("new", Path("new.so"), None, "1.1", "1" * 64)
@@ -257,7 +258,7 @@ CHEAP = (
 
 
 def run_cli(*arguments: str, output: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "llgbench.cli", "compare", *arguments, *CHEAP]
+    command = [sys.executable, "-m", "llgbench.commands.cli", "compare", *arguments, *CHEAP]
     return subprocess.Popen(
         [*command, "--output", str(output)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -288,7 +289,7 @@ def workers_of(process: subprocess.Popen[str]) -> list[int]:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         return [
             int(child) for child in children
-            if b"llgbench.compare_worker" in Path(f"/proc/{child}/cmdline").read_bytes()
+            if b"llgbench.compare.worker" in Path(f"/proc/{child}/cmdline").read_bytes()
         ]  # fmt: skip
     return []
 

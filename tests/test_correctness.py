@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from llgbench import correctness
-from llgbench.correctness import Found
+from llgbench.measure import correctness
+from llgbench.measure.correctness import Found
 
 pytestmark = pytest.mark.usefixtures("lab")
 

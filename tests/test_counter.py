@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llgbench._native import ffi, lib
 
-from llgbench.engine import Engine
+from llgbench.engines.engine import Engine
 from llgbench.errors import CompareError
+from llgbench.inputs.variant import get
 from llgbench.measure import stubs
 from llgbench.measure.counter import (
     Compile,
@@ -29,7 +30,6 @@ from llgbench.measure.counter import (
     Step,
     encode_job,
 )
-from llgbench.variant import get
 
 LENS = np.ones(256, np.uint32)
 BYTES = np.frombuffer(bytes(range(256)), np.uint8)

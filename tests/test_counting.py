@@ -11,19 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from llgbench import (
-    callgrind,
-    comparison,
-    counting,
-    overhead_counting,
-    pull_request,
-    registry,
-    sides,
-)
-from llgbench.comparison import Comparison, Measured, Plan
+from llgbench.compare import comparison, counting, sides
+from llgbench.compare.comparison import Comparison, Measured, Plan
+from llgbench.compare.sides import Side
+from llgbench.engines import registry
 from llgbench.errors import UnavailableError
+from llgbench.fallback import counted as overhead_counting
+from llgbench.measure import callgrind
 from llgbench.measure.counter import Recorded
-from llgbench.sides import Side
+from llgbench.report import pull_request
 
 counts = pytest.mark.skipif(
     callgrind.missing() is not None, reason=callgrind.missing() or "counting works here"
@@ -33,7 +29,15 @@ counts = pytest.mark.skipif(
 @counts
 @pytest.mark.usefixtures("_vocabs_here")
 def test_instructions_of_an_engine_and_its_copy(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "llgbench.cli", "compare", "--self", "wheel", "--count"]
+    command = [
+        sys.executable,
+        "-m",
+        "llgbench.commands.cli",
+        "compare",
+        "--self",
+        "wheel",
+        "--count",
+    ]
     command += ["--case", "listed", "--vocab", "llama-spm", "--budget", "5", "--json"]
     done = subprocess.run(
         [*command, "--output", str(tmp_path)], capture_output=True, text=True, check=False
@@ -124,7 +128,7 @@ def test_the_section_shows_the_instructions_that_decided() -> None:
 @pytest.mark.usefixtures("_vocabs_here")
 def test_how_often_tokens_are_asked_for_is_a_work_counter(tmp_path: Path) -> None:
     """What llama.cpp does for an engine is not in the instructions; a change is shown beside."""
-    from llgbench.compare_worker import Job, run
+    from llgbench.compare.worker import Job, run
 
     wheel = sides.resolve("wheel", lambda _: None)
     base, head = (sides.private(wheel, tmp_path, name) for name in sides.SIDES)

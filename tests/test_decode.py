@@ -14,24 +14,22 @@ import numpy as np
 import pytest
 from conftest import Lab
 
-from llgbench import (
-    case,
-    decode,
-    decode_recording,
-    decode_suite,
-    model,
-    report,
-    report_decode,
-    sampler,
-    suite,
-)
+from llgbench.asv import decode_suite, suite
 from llgbench.commands import decode as command
-from llgbench.decode import MODES, Plan, Run
+from llgbench.decode import loop as decode
+from llgbench.decode import measurement, plan, recording, summary
+from llgbench.decode.loop import Run
+from llgbench.decode.plan import MODES, Plan
 from llgbench.errors import GrammarError, InputError, ModelError, RecordError
+from llgbench.inputs import case_file
 from llgbench.isolated import Limits
-from llgbench.model import Context, Model, synthesize
-from llgbench.records import Record
-from llgbench.replay import with_end
+from llgbench.llama import model, sampler, synthetic
+from llgbench.llama.model import Context, Model
+from llgbench.llama.synthetic import synthesize
+from llgbench.measure.replay import with_end
+from llgbench.records.record import Record
+from llgbench.report import decode as report_decode
+from llgbench.report import document
 
 SPM, BPE = "llama-spm", "llama-bpe"
 TEXT = b'{"colour": "umber", "count": 7}'
@@ -62,7 +60,7 @@ def run(
     tokenizer = lab.tokenizer(vocab, of)
     trace = None if free else with_end(lab.vocab(vocab).trace(text), tokenizer)
     wanted = Plan(free=free, **plan)
-    grammar = case.load(subject).lark()
+    grammar = case_file.load(subject).lark()
     return decode.run(contexts[vocab], tokenizer, grammar, trace, wanted, MODES[mode])
 
 
@@ -96,14 +94,14 @@ def test_a_step_is_its_parts_and_a_little_more(lab: Lab, contexts: dict[str, Con
     for mode in MODES:
         steps = run(lab, contexts, mode=mode).steps
         hidden = "mask" if mode == "overlap" else ""
-        parts = sum(steps[f"{n}_ns"].astype(np.int64) for n in decode.PARTS if n != hidden)
+        parts = sum(steps[f"{n}_ns"].astype(np.int64) for n in plan.PARTS if n != hidden)
         # Each clock is rounded to a nanosecond by itself.
-        assert (steps["wall_ns"].astype(np.int64) - parts >= -len(decode.PARTS)).all()
+        assert (steps["wall_ns"].astype(np.int64) - parts >= -len(plan.PARTS)).all()
         assert (steps["decode_ns"][steps["n_batch"] > 0] > 0).all()
 
 
 def test_forced_tokens_go_in_one_batch(lab: Lab, contexts: dict[str, Context]) -> None:
-    text = case.load("forced-literal").texts[0].data
+    text = case_file.load("forced-literal").texts[0].data
     plain = run(lab, contexts, vocab=BPE, text=text, subject="forced-literal")
     forced = run(lab, contexts, vocab=BPE, text=text, subject="forced-literal", mode="forced")
     assert forced.committed[0].tolist() == plain.committed[0].tolist()
@@ -148,7 +146,7 @@ def test_sequences_go_in_one_batch(
 def test_a_wrong_bridge_drops_the_grammar_and_says_so(
     lab: Lab, contexts: dict[str, Context]
 ) -> None:
-    text = case.load("forced-literal").texts[0].data
+    text = case_file.load("forced-literal").texts[0].data
     done = run(lab, contexts, of="baseline", text=text, subject="forced-literal")
     assert done.drops == 1
     assert done.errors >= 1
@@ -168,8 +166,8 @@ def test_what_is_sampled_freely_is_checked(
     vocab = lab.vocab(SPM)
     for tokens in done.committed:
         found = decode.check(
-            lab.engine, vocab, case.load("forced-skeleton"), _variant("greedy_tokenize"), tokens,
-            vocab.eos,
+            lab.engine, vocab, case_file.load("forced-skeleton"), _variant("greedy_tokenize"),
+            tokens, vocab.eos,
         )  # fmt: skip
         assert found == "complete"
         assert tokens[-1] == vocab.eos
@@ -200,13 +198,13 @@ def test_check_reads_real_bytes(lab: Lab, text: bytes, ended: bool, expected: st
     if ended:
         tokens = np.append(tokens, np.uint32(vocab.eos))
     found = decode.check(
-        lab.engine, vocab, case.load("json-enum"), _variant("baseline"), tokens, vocab.eos
+        lab.engine, vocab, case_file.load("json-enum"), _variant("baseline"), tokens, vocab.eos
     )
     assert found.startswith(expected)
 
 
 def _variant(name: str) -> Any:
-    from llgbench.variant import get
+    from llgbench.inputs.variant import get
 
     return get(name)
 
@@ -224,21 +222,21 @@ def test_bad_plans_are_refused(lab: Lab, contexts: dict[str, Context]) -> None:
 
 
 def test_only_texts_of_the_language_are_decoded() -> None:
-    assert {t.name for t in decode.decodable(case.load("json-enum"))} == {
+    assert {t.name for t in measurement.decodable(case_file.load("json-enum"))} == {
         "ok", "ok-compact", "other-compact",
     }  # fmt: skip
     # Rejected by the stock lexer, and yet the text the fallback is there for.
-    assert decode.decodable(case.load("listed"))
+    assert measurement.decodable(case_file.load("listed"))
 
 
 @pytest.fixture(scope="module")
 def recorded(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> tuple[Record, Path]:
     folder = tmp_path_factory.mktemp("results")
-    request = decode_recording.Request(
+    request = recording.Request(
         ("json-enum",), (SPM,), ("token_to_piece", "greedy_tokenize"),
         modes=("mask-first", "overlap"), sequences=(1, 2), plan=Plan(rounds=2), threads=1,
     )  # fmt: skip
-    return decode_recording.record(request, folder), folder
+    return recording.record(request, folder), folder
 
 
 def test_a_run_is_a_record_beside_the_others(recorded: tuple[Record, Path]) -> None:
@@ -254,20 +252,20 @@ def test_a_run_is_a_record_beside_the_others(recorded: tuple[Record, Path]) -> N
         assert facts["model"]["device"] == {"kind": "cpu"}
         assert len(entry.samples["wall"]) == 2 * len(facts["texts"])
         if entry.configuration.variant == "greedy_tokenize":
-            assert decode.verdict(entry) == "right"
+            assert summary.verdict(entry) == "right"
         if entry.configuration.variant == "token_to_piece":
-            assert "drops the grammar in" in decode.verdict(entry)
+            assert "drops the grammar in" in summary.verdict(entry)
 
 
 def test_the_summary_adds_up(recorded: tuple[Record, Path]) -> None:
     for entry in recorded[0].entries:
-        summary = decode.summarize(entry)
-        if summary is None:
+        found = summary.summarize(entry)
+        if found is None:
             continue
-        assert sum(summary.parts.values()) == pytest.approx(summary.wall)
-        assert 0 <= summary.share < 1
-        assert 0 <= summary.overhead < 1
-        assert (summary.hidden_mask > 0) == (entry.facts["mode"] == "overlap")
+        assert sum(found.parts.values()) == pytest.approx(found.wall)
+        assert 0 <= found.share < 1
+        assert 0 <= found.overhead < 1
+        assert (found.hidden_mask > 0) == (entry.facts["mode"] == "overlap")
 
 
 def test_the_report_has_a_section_and_a_picture(
@@ -292,16 +290,16 @@ def test_the_report_has_a_section_and_a_picture(
 def test_another_vocabs_model_is_refused_before_a_record_is_begun(
     lab: Lab, models: dict[str, Model], tmp_path: Path
 ) -> None:
-    request = decode_recording.Request(("json-enum",), (BPE,), model=models[SPM].path, threads=1)
+    request = recording.Request(("json-enum",), (BPE,), model=models[SPM].path, threads=1)
     with pytest.raises(ModelError, match="32000 tokens"):
-        decode_recording.record(request, tmp_path)
+        recording.record(request, tmp_path)
     assert list(tmp_path.rglob("*.jsonl")) == []
 
 
 def test_the_commands_choices_are_the_packages() -> None:
-    assert set(command.MODES) == set(decode.MODES)
+    assert set(command.MODES) == set(plan.MODES)
     assert command.SELECTIONS == sampler.SELECTIONS
-    assert set(command.SHAPES) == set(model.SHAPES)
+    assert set(command.SHAPES) == set(synthetic.SHAPES)
     assert command.MAX_THREADS == model.MAX_THREADS
 
 
@@ -358,7 +356,7 @@ def test_bad_input_is_one_line_and_exit_status_2(
 ) -> None:  # fmt: skip
     from llama_cpp import llama_cpp as c
 
-    from llgbench import cli
+    from llgbench.commands import cli
 
     if "cuda" in arguments and c.llama_supports_gpu_offload():
         pytest.skip("this llama.cpp has GPU offload")
@@ -375,7 +373,7 @@ def test_bad_input_is_one_line_and_exit_status_2(
 def test_the_command_prints_a_table_and_json(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    from llgbench import cli
+    from llgbench.commands import cli
 
     arguments = ["decode", "--vocab", SPM, "--case", "json-enum", "--variant", "greedy_tokenize"]
     arguments += ["--rounds", "1", "--threads", "1", "--results", str(tmp_path), "--json"]
@@ -409,7 +407,7 @@ def test_a_damaged_decode_record_is_refused(
     content = json.loads(lines[2])
     change(content)
     lines[2] = json.dumps(content)
-    folder = tmp_path / "records" / decode_recording.FOLDER
+    folder = tmp_path / "records" / recording.FOLDER
     folder.mkdir(parents=True)
     (folder / path.name).write_text("".join(f"{line}\n" for line in lines))
     with pytest.raises(RecordError, match="damaged") as caught:
@@ -419,7 +417,7 @@ def test_a_damaged_decode_record_is_refused(
 
 def test_a_decode_record_is_no_record_of_replays(recorded: tuple[Record, Path]) -> None:
     with pytest.raises(RecordError, match="not a record of llgbench run"):
-        report.markdown([recorded[0]])
+        document.markdown([recorded[0]])
 
 
 # ---- what a worker does not survive --------------------------------------------------------------
@@ -431,11 +429,11 @@ def test_a_case_that_kills_the_engine_is_a_row_and_the_others_go_on(
     library = faulty_engine.build(
         tmp_path, "llg_new_matcher", 'if (c && __builtin_strstr(c, "umber")) abort();'
     )
-    request = decode_recording.Request(
+    request = recording.Request(
         ("json-enum", "json-tool-call"), (SPM,), ("greedy_tokenize",), engine=str(library),
         plan=Plan(rounds=1), threads=1,
     )  # fmt: skip
-    made = decode_recording.record(request, tmp_path)
+    made = recording.record(request, tmp_path)
     dead, *others = made.entries
     assert dead.configuration.case == "json-enum"
     assert "SIGABRT" in (dead.unavailable or "")
@@ -449,11 +447,11 @@ def test_a_variant_that_kills_the_engine_leaves_the_others_in_turn(
 ) -> None:
     # The field of LlgTokenizerInit that holds tokenize_fn, which greedy_tokenize has not here.
     library = faulty_engine.build(tmp_path, "llg_new_tokenizer", "if (((void **)a)[5]) abort();")
-    request = decode_recording.Request(
+    request = recording.Request(
         ("json-enum",), (SPM,), ("token_to_piece", "greedy_tokenize"), engine=str(library),
         plan=Plan(rounds=2), threads=1,
     )  # fmt: skip
-    made = decode_recording.record(request, tmp_path)
+    made = recording.record(request, tmp_path)
     found = {e.configuration.variant: e for e in made.entries}
     assert list(found) == ["unconstrained", "greedy_tokenize", "token_to_piece"]
     assert "SIGABRT" in (found["token_to_piece"].unavailable or "")
@@ -463,8 +461,8 @@ def test_a_variant_that_kills_the_engine_leaves_the_others_in_turn(
 
 
 def test_a_run_in_which_nothing_could_be_measured_leaves_nothing(tmp_path: Path) -> None:
-    request = decode_recording.Request(("json-enum",), ("bert-bge",), ("greedy_tokenize",))
-    made = decode_recording.record(request, tmp_path / "new")
+    request = recording.Request(("json-enum",), ("bert-bge",), ("greedy_tokenize",))
+    made = recording.record(request, tmp_path / "new")
     assert made.entries
     assert all(entry.unavailable for entry in made.entries)
     assert list(tmp_path.iterdir()) == []
@@ -473,8 +471,8 @@ def test_a_run_in_which_nothing_could_be_measured_leaves_nothing(tmp_path: Path)
 def test_an_engine_that_dies_as_it_loads_is_one_line(tmp_path: Path) -> None:
     library = faulty_engine.build(tmp_path, "llg_get_version", "abort();")
     done = subprocess.run(
-        [sys.executable, "-m", "llgbench.cli", "decode", "--engine", library, "--vocab", SPM,
-         "--results", tmp_path / "new"],
+        [sys.executable, "-m", "llgbench.commands.cli", "decode", "--engine", library,
+         "--vocab", SPM, "--results", tmp_path / "new"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 2
@@ -484,9 +482,9 @@ def test_an_engine_that_dies_as_it_loads_is_one_line(tmp_path: Path) -> None:
 
 def test_an_engine_that_hangs_is_a_row(lab: Lab, tmp_path: Path) -> None:
     library = faulty_engine.build(tmp_path, "llg_new_matcher", "for (;;) pause();")
-    request = decode_recording.Request(
+    request = recording.Request(
         ("json-enum",), (SPM,), ("greedy_tokenize",), engine=str(library), plan=Plan(rounds=1),
         threads=1, limits=Limits(10, 8000),
     )  # fmt: skip
-    made = decode_recording.record(request, tmp_path)
+    made = recording.record(request, tmp_path)
     assert [e.unavailable for e in made.entries] == ["ended after its time limit of 10 s"]

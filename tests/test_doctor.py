@@ -15,7 +15,7 @@ from conftest import ROOT
 def doctor(**environment: str) -> dict[str, dict[str, str]]:
     """Run ``llgbench doctor --json`` and return its findings by what they are about."""
     done = subprocess.run(
-        [sys.executable, "-m", "llgbench.cli", "doctor", "--json"],
+        [sys.executable, "-m", "llgbench.commands.cli", "doctor", "--json"],
         capture_output=True, text=True, check=False, env={**os.environ, **environment},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -14,11 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llgbench import bridge, engine
-from llgbench.engine import INVALID_TOKEN, Engine, Matcher, Tokenizer
-from llgbench.engines import wheels
+from llgbench.engines import elf, engine, wheels
+from llgbench.engines.engine import INVALID_TOKEN, Engine, Matcher, Tokenizer, byte_tokenizer
 from llgbench.errors import EngineError, GrammarError, PackageIndexError
-from llgbench.variant import FALLBACK_OPTIONS
+from llgbench.inputs.variant import FALLBACK_OPTIONS
 
 GRAMMARS = [
     'start: "ab" | "ac" | "b"',
@@ -55,7 +54,7 @@ def test_a_link_is_the_same_engine(wheel: Engine, tmp_path: Path) -> None:
 def test_another_release_side_by_side(wheel: Engine, release: Engine) -> None:
     assert release.release in ("1.7.6", "1.9.0")
     assert release.sha256 != wheel.sha256
-    with bridge.byte_tokenizer(wheel) as ours, bridge.byte_tokenizer(release) as theirs:
+    with byte_tokenizer(wheel) as ours, byte_tokenizer(release) as theirs:
         for grammar in GRAMMARS:
             with ours.matcher(grammar) as a, theirs.matcher(grammar) as b:
                 for byte in (*b"b=1", 256):
@@ -149,7 +148,7 @@ def test_no_damaged_head_ends_in_a_traceback(wheel: Engine, data: st.DataObject)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "lib.so"
         path.write_bytes(head)
-        why = engine._elf_fault(path)
+        why = elf.fault(path)
     assert why is None or "\n" not in why
 
 
@@ -168,7 +167,7 @@ def test_releases_that_do_not_say_what_they_are(version: str, tmp_path: Path) ->
     assert found.release == version
     assert found.fallback_option is None
     with (
-        bridge.byte_tokenizer(found) as tokenizer,
+        byte_tokenizer(found) as tokenizer,
         tokenizer.matcher('start: "ab" /c*/') as matcher,
     ):
         assert matcher.consume_all(b"abc")
@@ -245,7 +244,7 @@ def test_other_releases_have_no_fallback(release: Engine) -> None:
 
 def test_no_backtrace_is_captured_whatever_the_shell_says(wheel: Engine) -> None:
     code = (
-        "import os, sys; from llgbench import engine; engine.load(sys.argv[1]); "
+        "import os, sys; from llgbench.engines import engine; engine.load(sys.argv[1]); "
         "print([name for name in os.environ if name.endswith('BACKTRACE')])"
     )
     environment = {**os.environ, "RUST_BACKTRACE": "1", "RUST_LIB_BACKTRACE": "full"}
@@ -413,7 +412,7 @@ def test_a_mask_is_a_copy(byte_tokenizer: Tokenizer) -> None:
 
 
 def test_close_twice_and_use_after_close(wheel: Engine) -> None:
-    tokenizer = bridge.byte_tokenizer(wheel)
+    tokenizer = byte_tokenizer(wheel)
     matcher = tokenizer.matcher('start: "a"')
     matcher.close()
     matcher.close()
@@ -440,7 +439,7 @@ def test_close_twice_and_use_after_close(wheel: Engine) -> None:
 
 def test_a_matcher_outlives_its_tokenizer(wheel: Engine) -> None:
     """llguidance counts references: closing the tokenizer's handle is safe."""
-    tokenizer = bridge.byte_tokenizer(wheel)
+    tokenizer = byte_tokenizer(wheel)
     matcher = tokenizer.matcher('start: "ab"')
     clone = matcher.clone()
     tokenizer.close()
@@ -452,7 +451,7 @@ def test_a_matcher_outlives_its_tokenizer(wheel: Engine) -> None:
 
 
 def test_a_with_block_closes(wheel: Engine) -> None:
-    with bridge.byte_tokenizer(wheel) as tokenizer:
+    with byte_tokenizer(wheel) as tokenizer:
         with tokenizer.matcher('start: "a"') as matcher:
             pass
         with pytest.raises(ValueError, match="closed"):
@@ -464,7 +463,7 @@ def test_a_with_block_closes(wheel: Engine) -> None:
 def test_building_and_closing_leaks_nothing(wheel: Engine) -> None:
     def rounds(n: int) -> None:
         for _ in range(n):
-            with bridge.byte_tokenizer(wheel) as tokenizer:
+            with byte_tokenizer(wheel) as tokenizer:
                 for grammar in GRAMMARS[:2]:
                     with tokenizer.matcher(grammar) as matcher:
                         matcher.mask()
@@ -484,7 +483,7 @@ def test_building_and_closing_leaks_nothing(wheel: Engine) -> None:
 def test_what_is_dropped_is_freed(wheel: Engine) -> None:
     def rounds(n: int) -> None:
         for _ in range(n):
-            bridge.byte_tokenizer(wheel).matcher(GRAMMARS[0]).mask()
+            byte_tokenizer(wheel).matcher(GRAMMARS[0]).mask()
 
     rounds(50)
     gc.collect()

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from test_fallback import built
 
-from llgbench import engine_build, paths
+from llgbench import paths
+from llgbench.engines import build as engine_build
 from llgbench.engines import cargo, store
 from llgbench.errors import EngineError, InputError, UnavailableError, UnknownNameError
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import faulty_engine
 import pytest
 
-from llgbench import registry
-from llgbench.engine import Engine
+from llgbench.engines import registry
+from llgbench.engines.engine import Engine
 from llgbench.engines.facts import facts
 from llgbench.errors import EngineError
 

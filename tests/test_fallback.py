@@ -15,11 +15,14 @@ from hypothesis import strategies as st
 from llgbench._native import ffi
 from reference import EMPTY, Grammar, Regex, State, Terminal, cat, either, one_of, star, times
 
-from llgbench import bridge, case, engine_build, paths, variant, vocab
-from llgbench import engine as engines
-from llgbench.engine import Engine, Matcher, Tokenizer
+from llgbench import paths
+from llgbench.engines import build as engine_build
 from llgbench.engines import cargo
+from llgbench.engines import engine as engines
+from llgbench.engines.engine import Engine, Matcher, Tokenizer, byte_tokenizer
 from llgbench.errors import GrammarError
+from llgbench.inputs import case_file, catalogue, variant
+from llgbench.llama import bridge, vocab
 
 LISTED = 'start: STEM SUFFIX\nSTEM: "list" | "listen"\nSUFFIX: "ed"\n'
 N = 200  # more bytes than are read again: the fallback is kept in step
@@ -59,7 +62,7 @@ def engine() -> Iterator[Engine]:
 
 @pytest.fixture(scope="session")
 def tokenizer(engine: Engine) -> Tokenizer:
-    return bridge.byte_tokenizer(engine)
+    return byte_tokenizer(engine)
 
 
 def threshold(engine: Engine, n: int) -> None:
@@ -289,7 +292,7 @@ def test_as_the_reference_on_generated_grammars(engine: Engine, gap: int, exampl
 
 @slow
 def test_as_the_reference_on_a_real_vocabulary(engine: Engine) -> None:
-    if not vocab.catalogue()["llama-spm"].here:
+    if not catalogue.vocabs()["llama-spm"].here:
         pytest.skip("llama-spm is not fetched (llgbench fetch)")
     with vocab.open_vocab("llama-spm") as opened:
         words = Words(opened.table("token_to_piece").tokens, opened.eos)
@@ -405,12 +408,12 @@ LARGE = ("@1024", "compose-spec", "github-workflow", "gitlab-ci", "dependabot")
     "name",
     [
         pytest.param(name, marks=slow if name.endswith(LARGE) else ())
-        for name in case.names()
+        for name in case_file.names()
         if not name.endswith(("@4096", "@16384"))
     ],
 )
 def test_cases_come_out_as_recorded(tokenizer: Tokenizer, name: str) -> None:
-    found = case.load(name)
+    found = case_file.load(name)
     for text in found.texts:
         if text.fallback is None:
             continue
@@ -767,7 +770,7 @@ def test_temperature_is_that_of_the_reading_on_top(engine: Engine, tokenizer: To
 
 
 def test_forced_bytes_are_those_all_readings_share(engine: Engine) -> None:
-    if not vocab.catalogue()["llama-bpe"].here:
+    if not catalogue.vocabs()["llama-bpe"].here:
         pytest.skip("llama-bpe is not fetched (llgbench fetch)")
     grammar = "start: HEAD TAIL\nHEAD: /a|abbbbbbbbc/\nTAIL: /bbbbbbbbdefghijk/\n"
     with vocab.open_vocab("llama-bpe") as opened:
@@ -844,7 +847,7 @@ def test_many_levels_are_not_passed_through_at_each_byte(tokenizer: Tokenizer) -
 
 
 def test_a_forced_run_is_found_by_hints(engine: Engine) -> None:
-    if not vocab.catalogue()["llama-bpe"].here:
+    if not catalogue.vocabs()["llama-bpe"].here:
         pytest.skip("llama-bpe is not fetched (llgbench fetch)")
     n = 256
     grammar = (
@@ -874,7 +877,7 @@ def test_what_levels_cost_does_not_count_into_stocks_limits(tokenizer: Tokenizer
 
 
 def test_the_other_readings_slices_count(engine: Engine) -> None:
-    if not vocab.catalogue()["llama-bpe"].here:
+    if not catalogue.vocabs()["llama-bpe"].here:
         pytest.skip("llama-bpe is not fetched (llgbench fetch)")
     grammar = 'start: HEAD TAIL\nHEAD: /…/\nTAIL: /"[^"\\\\\\x00-\\x1F\\x7F]*"/\n'
     heads = {"both": 'a|a"b{200}c', "short": "a", "ends": 'a|a"b{5}c?'}
@@ -932,8 +935,8 @@ def step_stats(m: Matcher) -> list[int]:
 
 @pytest.mark.parametrize("name", ["listed", "json-nested", "fstring-greedy", "soname", "lazy-stop"])
 def test_off_is_stock(engine: Engine, tokenizer: Tokenizer, name: str) -> None:
-    stock = bridge.byte_tokenizer(built("stock"))
-    found = case.load(name)
+    stock = byte_tokenizer(built("stock"))
+    found = case_file.load(name)
     for text in found.texts:
         with stock.matcher(found.lark()) as a, tokenizer.matcher(found.lark()) as b:
             for byte in text.data:

@@ -7,8 +7,7 @@ from pathlib import Path
 import gguf
 import pytest
 
-from llgbench import vocab
-from llgbench.inputs import gguf_faults
+from llgbench.inputs import catalogue, gguf_faults
 
 BYTES = [b"<0x%02X>" % byte for byte in range(256)]
 
@@ -45,7 +44,7 @@ def test_a_file_that_cannot_be_read_gives_no_answer(tmp_path: Path, content: byt
 @pytest.mark.usefixtures("_vocabs_here")
 def test_the_catalogue_has_none_of_these_faults() -> None:
     for name in ("llama-spm", "bert-bge", "qwen2"):
-        assert gguf_faults.diagnose(vocab.vocab_path(name)) is None
+        assert gguf_faults.diagnose(catalogue.vocab_path(name)) is None
 
 
 def write(path: Path, tokens: list[bytes]) -> Path:

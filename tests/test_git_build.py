@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from llgbench import git_build, registry, sides
-from llgbench.compare_worker import Job, run
-from llgbench.engines import store
+from llgbench.compare import sides
+from llgbench.compare.worker import Job, run
+from llgbench.engines import git_build, registry, store
 from llgbench.errors import EngineError, InputError
 
 RELEASE = "1.9.1"
@@ -167,7 +167,7 @@ def test_two_revisions_are_two_libraries(tmp_path: Path, cache: Path) -> None:
 
 BUILD = """
 import sys
-from llgbench import git_build
+from llgbench.engines import git_build
 for revision in sys.argv[2:]:
     said = []
     library = git_build.build(git_build.parse(f"git:{sys.argv[1]}@{revision}"), said.append)

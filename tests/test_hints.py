@@ -8,8 +8,8 @@ from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llgbench.case import Case, Text
-from llgbench.hints import hint
+from llgbench.inputs.case import Case, Text
+from llgbench.measure.hints import hint
 
 ORDER = "another order than in the schema"
 NEWLINE = "ends with a newline"

@@ -7,8 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llgbench import inference
-from llgbench.inference import Estimate, benjamini_hochberg, estimate, spend, student_tail, verdicts
+from llgbench.compare import inference
+from llgbench.compare.inference import (
+    Estimate,
+    benjamini_hochberg,
+    estimate,
+    spend,
+    student_tail,
+    verdicts,
+)
 
 
 def rng(seed: int = 1) -> np.random.Generator:

@@ -98,7 +98,7 @@ def test_a_foreign_file_is_opened_there(tmp_path: Path) -> None:
 
 
 def tokens(name: str) -> int:
-    from llgbench.vocab import open_vocab
+    from llgbench.llama.vocab import open_vocab
 
     with open_vocab(name) as vocab:
         return vocab.n_tokens

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llgbench.checks import Judgement
-from llgbench.configuration import Configuration
 from llgbench.errors import RecordError
+from llgbench.inputs.configuration import Configuration
 from llgbench.measure import messages
+from llgbench.measure.checks import Judgement
 from llgbench.measure.journal import Journal
 from llgbench.measure.messages import Header, Judged, Kept, Measured
-from llgbench.replay import End, Samples, Unit
+from llgbench.measure.replay import End
+from llgbench.measure.rounds import Samples, Unit
 
 ONE, TWO = (Configuration("c", "v", variant) for variant in ("one", "two"))
 HEADER = Header("group", [(ONE, "1"), (TWO, "2")])

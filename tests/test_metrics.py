@@ -78,7 +78,7 @@ def test_a_cost_rises_where_it_becomes_worse() -> None:
 
 
 def test_a_metric_that_is_declared_nowhere_is_refused() -> None:
-    from llgbench import suite
+    from llgbench.asv import suite
 
     with pytest.raises(ValueError, match=r"Nowhere\.time"):
         suite.give(type("Nowhere", (), {}), ["time"])

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llgbench._native import ffi, lib
 
-from llgbench import bridge, replay
-from llgbench.engine import Engine
-from llgbench.variant import get
-from llgbench.vocab import Vocab
+from llgbench.engines.engine import Engine
+from llgbench.inputs.variant import get
+from llgbench.llama import bridge
+from llgbench.llama.vocab import Vocab
+from llgbench.measure import replay
 
 GUARD = 0xDEADBEEF
 
@@ -46,8 +47,10 @@ def test_ticks_and_nanoseconds_keep_their_ratio() -> None:
 def test_everything_works_by_the_kernels_clock(wheel: Engine) -> None:
     """As where the processor's counter does not tick evenly; what is recorded says so."""
     code = (
-        "from llgbench import bridge, paths, provenance, registry, replay; import numpy as np; "
-        "tokenizer = bridge.byte_tokenizer(registry.get('wheel')); "
+        "from llgbench import paths; from llgbench.engines import registry; "
+        "from llgbench.engines import engine; "
+        "from llgbench.measure import provenance, replay; import numpy as np; "
+        "tokenizer = engine.byte_tokenizer(registry.get('wheel')); "
         "matcher = tokenizer.matcher('start: /a+/'); "
         "done = replay.replay(matcher, np.full(50, 97)); "
         "assert done.inside_ns > 0 and len(done.op_ns) == 50 and done.op_ns.min() > 0; "

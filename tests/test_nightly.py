@@ -81,7 +81,7 @@ def test_a_night_without_a_commit_is_published_and_judged(clone: Path, tmp_path:
     assert again.returncode == 0, again.stdout
     assert measured == {p.name: p.stat().st_mtime_ns for p in results.glob("*-*.json")}
     assert run(step("Publish")).returncode == 0
-    judged = run(f"python -m llgbench.cli alerts --results {clone / 'results'}")
+    judged = run(f"python -m llgbench.commands.cli alerts --results {clone / 'results'}")
     assert judged.returncode == 0, judged.stderr
     assert judged.stdout.startswith("0 new alerts")
     compared = run("asv compare HEAD~1 HEAD")

@@ -7,16 +7,18 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from llgbench import case, counters, engine_build, fallback_memory, heap, overhead
+from llgbench.engines import build, counters
 from llgbench.errors import UnavailableError
-from llgbench.fallback_states import STRATEGIES, matchers_of, threshold
-from llgbench.pending import STATES, Reading
-from llgbench.replay import replay
-from llgbench.runner import Workbench
-from llgbench.variant import REFERENCE_FALLBACK, get
+from llgbench.fallback import heap, memory, overhead
+from llgbench.fallback.pending import STATES, Reading
+from llgbench.fallback.states import STRATEGIES, matchers_of, threshold
+from llgbench.inputs import case_file
+from llgbench.inputs.variant import REFERENCE_FALLBACK, get
+from llgbench.measure.replay import replay
+from llgbench.measure.runner import Workbench
 
 built = pytest.mark.skipif(
-    any(engine_build.cached(flavour) is None for flavour in engine_build.FLAVOURS),
+    any(build.cached(flavour) is None for flavour in build.FLAVOURS),
     reason="the engines are not built (llgbench engine build stock fallback)",
 )
 
@@ -53,7 +55,7 @@ def test_the_curve_has_both_strategies_and_puts_the_threshold_back() -> None:
 @built
 def test_the_strategy_changes_no_mask() -> None:
     _, engine = overhead.engines()
-    subject = case.load("checkpoint@256")
+    subject = case_file.load("checkpoint@256")
     grammar = subject.lark({engine.fallback_option or "": True})
     with Workbench("llama-spm") as bench:
         tokenizer = bench.tokenizer(engine, get("greedy_lexeme_fallback"))
@@ -138,7 +140,7 @@ def test_the_heap_in_use_grows_by_what_is_allocated_and_shrinks_again() -> None:
 @built
 def test_a_pending_boundary_holds_as_much_memory_whatever_its_length() -> None:
     _, engine = overhead.engines()
-    short, long = fallback_memory.measure(engine, (256, 4096))
+    short, long = memory.measure(engine, (256, 4096))
     assert long.off > 4 * short.off  # the stack, with the option or without
     assert short.beyond > 0
     assert abs(long.beyond - short.beyond) < 4096

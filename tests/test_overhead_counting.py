@@ -9,14 +9,19 @@ from typing import Any
 
 import pytest
 
-from llgbench import callgrind, engine_build, overhead, overhead_counting, overhead_summary, suite
-from llgbench.engine import load
+from llgbench.asv import suite
+from llgbench.engines import build
+from llgbench.engines.engine import load
 from llgbench.errors import RecordError, UnavailableError
-from llgbench.fallback_states import points
-from llgbench.runner import Workbench
+from llgbench.fallback import counted as overhead_counting
+from llgbench.fallback import overhead
+from llgbench.fallback import summary as overhead_summary
+from llgbench.fallback.states import points
+from llgbench.measure import callgrind
+from llgbench.measure.runner import Workbench
 
 built = pytest.mark.skipif(
-    any(engine_build.cached(flavour) is None for flavour in engine_build.FLAVOURS),
+    any(build.cached(flavour) is None for flavour in build.FLAVOURS),
     reason="the engines are not built (llgbench engine build stock fallback)",
 )
 counts = pytest.mark.skipif(

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from made_records import entry, record, unavailable
 
-from llgbench import frames, plots, report
 from llgbench.errors import RecordError
+from llgbench.report import document, frames, plots
 
 PNG = b"\x89PNG\r\n"
 MANY = np.arange(1, 2001, dtype=np.uint64) * 1000
@@ -75,7 +75,7 @@ def test_any_name_can_be_drawn_and_stands_in_its_cell(tmp_path: Path, name: str)
         entry(case=name, vocab=name, engine=name),
         entry(case=f"{name}@16", vocab=name, engine=name, value=16, mask=[[900] * 20]),
     )
-    text = report.write([made], tmp_path).read_text()
+    text = document.write([made], tmp_path).read_text()
     assert (tmp_path / "tails.png").stat().st_size > 1000
     rows = [line for line in text.splitlines() if line.startswith("| ") and "baseline on" in line]
     assert rows

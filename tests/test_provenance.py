@@ -8,7 +8,7 @@ import pytest
 from conftest import ROOT
 
 import llgbench
-from llgbench import provenance, replay
+from llgbench.measure import provenance, replay
 
 
 def git(folder: Path, *arguments: str) -> str:

@@ -7,22 +7,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from llgbench import comparison, pull_request
-from llgbench.comparison import Comparison, Plan
-from llgbench.sides import Side
-from llgbench.vocab import open_vocab
+from llgbench.compare import comparison
+from llgbench.compare.comparison import Comparison, Plan
+from llgbench.compare.sides import Side
+from llgbench.llama.vocab import open_vocab
+from llgbench.report import pull_request
 
 CASE, VOCAB = "listed", "llama-spm"
 
 
 @pytest.fixture(scope="module")
 def found() -> Comparison:
-    from llgbench import case, runner
-    from llgbench.records import pack
+    from llgbench.inputs import case_file
+    from llgbench.measure import runner
+    from llgbench.records.record import pack
 
     side = Side("old", Path("old.so"), None, "1.0", "0" * 64)
     plan = Plan((VOCAB,), (CASE,))
-    loaded = case.load(CASE)
+    loaded = case_file.load(CASE)
     with open_vocab(VOCAB) as vocab:
         lengths = [len(trace) for trace in runner.traces_of(loaded, vocab)]
     random = np.random.default_rng(5)
@@ -89,6 +91,6 @@ def test_the_picture_is_drawn(found: Comparison, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def wheel() -> Side:
-    from llgbench import sides
+    from llgbench.compare import sides
 
     return sides.resolve("wheel", lambda _: None)

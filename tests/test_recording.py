@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from llgbench import case, recording, registry, vocab
-from llgbench.case import Case, Outcome, Text
-from llgbench.configuration import Configuration
-from llgbench.recording import Recorded
-from llgbench.replay import Rounds
+from llgbench.engines import registry
+from llgbench.inputs import case_file, catalogue
+from llgbench.inputs.case import Case, Outcome, Text
+from llgbench.inputs.configuration import Configuration
+from llgbench.measure import recording
+from llgbench.measure.recording import Recorded
+from llgbench.measure.rounds import Rounds
 
 ROUNDS = Rounds(cold=1, warm=1, cached=0)
 
@@ -90,7 +92,7 @@ def test_a_rebuilt_engine_and_a_replaced_vocab_are_measured_again(tmp_path: Path
     assert wheel is not None
     engine = tmp_path / "mine.so"
     shutil.copy(wheel, engine)
-    gguf = shutil.copy(vocab.vocab_path("llama-spm"), tmp_path / "v.gguf")
+    gguf = shutil.copy(catalogue.vocab_path("llama-spm"), tmp_path / "v.gguf")
     wanted = [
         Configuration(name, str(gguf), "greedy_tokenize", str(engine))
         for name in ("listed", "ab-abc")
@@ -102,7 +104,7 @@ def test_a_rebuilt_engine_and_a_replaced_vocab_are_measured_again(tmp_path: Path
     run(wanted)
     assert run.again == {wanted[0]: "another engine"}
     run.kill()
-    shutil.copy(vocab.vocab_path("phi-3"), gguf)
+    shutil.copy(catalogue.vocab_path("phi-3"), gguf)
     run(wanted)
     assert run.again == {wanted[0]: "another vocab and engine"}
 
@@ -154,7 +156,7 @@ def test_limits_and_inputs_are_recorded(tmp_path: Path) -> None:
     found = run(wanted).record
     assert found.provenance["limits"].keys() == {"seconds", "memory_mib"}
     inputs = found.entries[0].facts["inputs"]
-    assert inputs["case"] == case.load("listed").digest
+    assert inputs["case"] == case_file.load("listed").digest
     assert len(inputs["vocab"]) == len(inputs["engine"]) == 64
 
 

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from made_records import PROVENANCE, entry, record, unavailable
 
-from llgbench import records
 from llgbench.errors import LlgbenchError, RecordError
-from llgbench.records import Arrays, Entry, Writer, by_round, read
+from llgbench.records import record as records
+from llgbench.records.record import Arrays, Entry, Writer, by_round, read
 
 THREE = (entry("baseline"), entry("token_to_piece"), unavailable("greedy_lexeme_fallback"))
 
@@ -431,7 +431,7 @@ def mutated(data: st.DataObject, path: Path) -> None:
 @settings(deadline=None, max_examples=int(os.environ.get("LLGBENCH_FUZZ", "200")))
 @given(st.data())
 def test_a_damaged_record_ends_in_a_report_or_one_line(data: st.DataObject) -> None:
-    from llgbench import report
+    from llgbench.report import document
 
     with tempfile.TemporaryDirectory() as name:
         path = record(
@@ -443,8 +443,8 @@ def test_a_damaged_record_ends_in_a_report_or_one_line(data: st.DataObject) -> N
         said = ""
         try:
             found = read(path)
-            assert report.markdown([found])
-            json.dumps(report.tables([found]), allow_nan=False)
+            assert document.markdown([found])
+            json.dumps(document.tables([found]), allow_nan=False)
         except LlgbenchError as error:
             said = str(error)
         assert "\n" not in said

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from llgbench import registry
-from llgbench.engine import Engine
-from llgbench.engines import store
+from llgbench.engines import registry, store
+from llgbench.engines.engine import Engine
 from llgbench.errors import (
     EngineError,
     InputError,
@@ -20,7 +19,7 @@ from llgbench.errors import (
     UnavailableError,
     UnknownNameError,
 )
-from llgbench.variant import VARIANTS, get
+from llgbench.inputs.variant import VARIANTS, get
 
 
 @pytest.fixture(autouse=True)

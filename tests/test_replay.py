@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from llgbench._native import lib
 
-from llgbench import bridge, case
-from llgbench.engine import INVALID_TOKEN, Engine, Matcher, Tokenizer, load
+from llgbench.engines.engine import INVALID_TOKEN, Engine, Matcher, Tokenizer, byte_tokenizer, load
 from llgbench.errors import GrammarError
-from llgbench.replay import End, Op, Rounds, Samples, Subject, measure, replay, with_end
+from llgbench.inputs import case_file
+from llgbench.measure.replay import End, Op, replay, with_end
+from llgbench.measure.rounds import Rounds, Samples, Subject, measure
 
 OPEN = "start: /[a-c]+/"  # may always go on
 CLOSED = 'start: "ab"'  # ends by itself
@@ -126,7 +127,7 @@ def test_a_token_that_does_not_exist(byte_tokenizer: Tokenizer, op: Op) -> None:
 
 def test_a_mask_that_fails(lab: Lab, capfd: pytest.CaptureFixture[str]) -> None:
     """The prefix space of llama-spm's tokenizer before forced JSON: llguidance fails inside."""
-    subject = case.load("json-enum", ROOT)
+    subject = case_file.load("json-enum", ROOT)
     trace = lab.vocab("llama-spm").trace(subject.texts[0].data)
     with lab.tokenizer("llama-spm", "token_to_piece").matcher(subject.lark()) as matcher:
         done = replay(matcher, trace, facts=True)
@@ -154,7 +155,7 @@ def test_a_right_token_that_a_forced_mask_leaves_out(lab: Lab) -> None:
 
 
 def test_an_errored_subject_has_no_warm_samples(lab: Lab) -> None:
-    subject = case.load("json-enum", ROOT)
+    subject = case_file.load("json-enum", ROOT)
     trace = lab.vocab("llama-spm").trace(subject.texts[0].data)
     subjects = {
         name: Subject(lab.tokenizer("llama-spm", name), subject.lark())
@@ -173,7 +174,7 @@ def test_an_errored_subject_has_no_warm_samples(lab: Lab) -> None:
 @pytest.mark.parametrize("vocab_name", ["llama-spm", "llama-bpe"])
 @pytest.mark.parametrize("variant", ["baseline", "token_to_piece", "greedy_tokenize"])
 def test_the_facts_are_those_of_the_masks(lab: Lab, vocab_name: str, variant: str) -> None:
-    subject = case.load("json-enum", ROOT)
+    subject = case_file.load("json-enum", ROOT)
     tokenizer = lab.tokenizer(vocab_name, variant)
     seen: dict[int, bytes] = {}
     for text in subject.texts:
@@ -218,7 +219,7 @@ def test_no_facts_without_a_mask(open_matcher: Matcher, op: Op) -> None:
 def test_every_operation_leaves_the_state_of_a_mask(
     lab: Lab, op: Op, name: str, variant: str
 ) -> None:
-    subject = case.load(name, ROOT)
+    subject = case_file.load(name, ROOT)
     tokenizer = lab.tokenizer("llama-bpe", variant)
     for text in subject.texts[:2]:
         trace = lab.vocab("llama-bpe").trace(text.data)
@@ -299,7 +300,7 @@ def test_one_text_has_no_sibling(byte_tokenizer: Tokenizer) -> None:
 
 
 def test_an_errored_subject_has_no_siblings(lab: Lab) -> None:
-    subject = case.load("json-enum", ROOT)
+    subject = case_file.load("json-enum", ROOT)
     traces = [lab.vocab("llama-spm").trace(text.data) for text in subject.texts[:2]]
     tokenizer = lab.tokenizer("llama-spm", "token_to_piece")
     found = measure({"a": Subject(tokenizer, subject.lark())}, traces, Rounds(1, 1, 0, 1))["a"]
@@ -329,7 +330,7 @@ LIES = {
 def test_a_replay_that_is_not_as_the_first(tmp_path: Path, what: str) -> None:
     name, body, why = LIES[what]
     engine = load(faulty_engine.build(tmp_path, f"llg_{name}", body))
-    with bridge.byte_tokenizer(engine) as tokenizer:
+    with byte_tokenizer(engine) as tokenizer:
         subjects = {"a": Subject(tokenizer, OPEN)}
         traces = [with_end(ids(data), tokenizer) for data in (b"ab", b"abc")]
         samples = measure(subjects, traces, Rounds(1, 1, 0, 1))["a"]
@@ -340,7 +341,7 @@ def test_a_replay_that_is_not_as_the_first(tmp_path: Path, what: str) -> None:
 @pytest.mark.parametrize("body", ["return 0;", "static int n; return n++ ? 0 : TRUTH;"])
 def test_a_mask_that_is_null(tmp_path: Path, body: str) -> None:
     engine = load(faulty_engine.build(tmp_path, "llg_matcher_get_mask", body))
-    with bridge.byte_tokenizer(engine) as tokenizer, tokenizer.matcher(OPEN) as matcher:
+    with byte_tokenizer(engine) as tokenizer, tokenizer.matcher(OPEN) as matcher:
         done = replay(matcher, ids(b"abc"), facts=True)
         assert done.end is End.MASK_ERROR
         assert len(done.op_ns) == len(done.steps) - 1
@@ -354,7 +355,7 @@ def test_a_status_that_cannot_be(tmp_path: Path, op: Op) -> None:
     engine = load(
         faulty_engine.build(tmp_path, f"llg_matcher_{name.get(op, 'compute_mask')}", "return 1000;")
     )
-    with bridge.byte_tokenizer(engine) as tokenizer, tokenizer.matcher(OPEN) as matcher:
+    with byte_tokenizer(engine) as tokenizer, tokenizer.matcher(OPEN) as matcher:
         done = replay(matcher, ids(b"abc"), op)
         assert done.end is End.MASK_ERROR
         assert (len(done.steps), len(done.op_ns)) == (1, 0)

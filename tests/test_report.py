@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_records import entry, record, unavailable
 
-from llgbench import report, tables
 from llgbench.errors import InputError, RecordError
-from llgbench.frames import Column, View, frame, replays
-from llgbench.records import Record
-from llgbench.tables import Table
+from llgbench.records.record import Record
+from llgbench.report import document, tables
+from llgbench.report.frames import Column, View, frame, replays
+from llgbench.report.tables import Table
 
 THOUSAND = np.arange(1, 1001, dtype=np.uint64) * 1000  # 1 to 1000 µs
 
@@ -90,7 +90,7 @@ def test_what_is_not_judged_is_not_right(tmp_path: Path) -> None:
         entry(case="json-b", mask=[], label="not judged", reason="it has no texts"),
         entry(case="json-c", mask=[[1000] * 20], label="refused", reason="text not in the grammar"),
     )
-    [table] = report.headline(made)
+    [table] = document.headline(made)
     assert cells(table, "verdict") == {"baseline": "right in 1, refused in 1, not judged in 1 of 3"}
     assert figure(frame(made), "baseline", "p50").samples == 40
 
@@ -102,14 +102,14 @@ def test_a_wrong_case_is_not_pooled(tmp_path: Path) -> None:
         entry(case="json-b", mask=[[9000] * 20], label="wrong", reason="allows 1 forbidden token"),
     )
     assert figure(frame(made), "baseline", "p100").us == 1.0
-    [table] = report.headline(made)
+    [table] = document.headline(made)
     assert cells(table, "verdict") == {"baseline": "right in 1, wrong in 1 of 2"}
 
 
 def test_a_limited_case_is_pooled_and_said(tmp_path: Path) -> None:
     made = record(tmp_path, entry(mask=[[1000] * 20]), entry(case="json-b", label="limited"))
     assert figure(frame(made), "baseline", "p50").samples == 40
-    [table] = report.headline(made)
+    [table] = document.headline(made)
     assert cells(table, "verdict") == {"baseline": "right in 1, limited in 1 of 2"}
 
 
@@ -121,7 +121,7 @@ def test_sets_and_vocabs_have_a_table_each(tmp_path: Path) -> None:
         entry(case="listed", tags=["lexer"]),
         entry(vocab="llama-spm"),
     )
-    assert [t.title for t in report.headline(made)] == [
+    assert [t.title for t in document.headline(made)] == [
         "llama-bpe: 1 MaskBench file, cold, µs",
         "llama-bpe: 1 JSON case, cold, µs",
         "llama-spm: 1 JSON case, cold, µs",
@@ -165,7 +165,7 @@ def test_a_ratio_is_over_cases_right_in_both(tmp_path: Path) -> None:
     found = figure(frame(made), "token_to_piece", "p50")
     assert found.us == 6.0
     assert found.ratio == 3.0
-    [table] = report.headline(made)
+    [table] = document.headline(made)
     assert cells(table, "ratio over") == {"baseline": "is the baseline", "token_to_piece": "1 case"}
 
 
@@ -175,19 +175,19 @@ def test_a_wrong_variant_shows_its_verdict_in_place_of_a_ratio(tmp_path: Path) -
         entry(mask=[[1000] * 20]),
         entry("token_to_piece", mask=[[1] * 20], label="wrong", reason="allows 9 | forbidden"),
     )
-    [table] = report.headline(made)
+    [table] = document.headline(made)
     assert cells(table, "ratio over")["token_to_piece"] == "wrong"
     assert cells(table, "verdict")["token_to_piece"] == "right in 0, wrong in 1 of 1"
     assert cells(table, "TBM p50")["token_to_piece"] == "–"
     assert frame(made)["ratio"].isna().all()
-    text = report.markdown([made])
+    text = document.markdown([made])
     assert "wrong: allows 9 \\| forbidden" in text
     assert "×)" not in text
 
 
 def test_a_wrong_baseline_gives_no_ratio(tmp_path: Path) -> None:
     made = record(tmp_path, entry(label="wrong"), entry("token_to_piece"))
-    [table] = report.headline(made)
+    [table] = document.headline(made)
     assert cells(table, "ratio over")["token_to_piece"] == "baseline is wrong"
     assert cells(table, "TBM p50")["token_to_piece"] == "1.00"
 
@@ -204,7 +204,7 @@ def test_a_ratio_is_over_the_steps_that_both_took(tmp_path: Path) -> None:
 
 def test_no_baseline_no_ratio(tmp_path: Path) -> None:
     made = record(tmp_path, entry("token_to_piece"))
-    [table] = report.headline(made)
+    [table] = document.headline(made)
     assert cells(table, "ratio over") == {"token_to_piece": "no baseline run"}
 
 
@@ -224,7 +224,7 @@ def test_a_ratio_that_the_rounds_do_not_confirm_is_marked(
         entry(mask=[[1000] * 20] * rounds),
         entry("token_to_piece", mask=[*[[2000] * 20] * (rounds - 1), [last] * 20]),
     )
-    [table] = report.headline(made)
+    [table] = document.headline(made)
     assert cells(table, "TBM p50")["token_to_piece"] == shown
 
 
@@ -238,13 +238,13 @@ def test_what_is_not_available_is_listed_with_its_reason(tmp_path: Path) -> None
     assert table.rows == (
         ("greedy_lexeme_fallback", "2", "json-a on llama-bpe, b on llama-bpe", "no engine"),
     )
-    [headline] = report.headline(made)
+    [headline] = document.headline(made)
     assert cells(headline, "verdict")["greedy_lexeme_fallback"] == "not available"
 
 
 def test_a_case_that_ran_nowhere_is_counted(tmp_path: Path) -> None:
     made = record(tmp_path, entry(), unavailable("baseline", "does not compile", case="b"))
-    [table] = report.headline(made)
+    [table] = document.headline(made)
     assert cells(table, "verdict") == {"baseline": "right in 1, not available in 1 of 2"}
 
 
@@ -285,7 +285,7 @@ def test_an_engine_asked_for_by_name_is_a_column_of_its_own(tmp_path: Path) -> N
     made = record(
         tmp_path, entry(mask=[[1000] * 20]), entry(engine="wheel-1.7.6", mask=[[4000] * 20])
     )
-    [table] = report.headline(made)
+    [table] = document.headline(made)
     assert cells(table, "TBM p50") == {
         "baseline": "1.00", "baseline on wheel-1.7.6": "4.00 (≈4.00×)"
     }  # fmt: skip
@@ -310,7 +310,7 @@ def test_rows_are_as_wide_as_their_headers(tmp_path: Path) -> None:
 
 
 def test_markdown_says_where_and_how_to_do_it_again(tmp_path: Path) -> None:
-    text = report.markdown([rich_record(tmp_path)], pictures={"tails": Path("tails.png")})
+    text = document.markdown([rich_record(tmp_path)], pictures={"tails": Path("tails.png")})
     for said in (
         "commit 0123456789ab with changes feed", "Some CPU", "governor unknown",
         "empty step reads 30.0 ns", "wheel 1.9.1 (sha256 abababababab) for baseline",
@@ -328,33 +328,33 @@ def test_the_fallbacks_overhead_stands_beside_its_limits(tmp_path: Path) -> None
         "summary": [{"what": "a mask", "limit": 2.0, "measured": 1.5, "at": "listed", "met": True}],
         "checkpoints": [{"n": 64, "strategy": "shadow", "dearest": 161904, "median": 77430.0}],
     }
-    text = report.markdown([rich_record(tmp_path)], overhead=kept)
+    text = document.markdown([rich_record(tmp_path)], overhead=kept)
     section = text[text.index("### The greedy lexeme fallback") :]
     assert "| a mask | 2 | 1.5 | listed | yes |" in section
     assert "`llgbench overhead --count`" in section
     assert "| 64 | shadow | 161,904 | 77,430 |" in section
-    found = report.tables([rich_record(tmp_path)], overhead=kept)
+    found = document.tables([rich_record(tmp_path)], overhead=kept)
     assert [t["rows"] for t in found if t["table"] == "fallback"] == [
         kept["summary"], kept["checkpoints"],
     ]  # fmt: skip
-    assert "greedy lexeme fallback" not in report.markdown([rich_record(tmp_path)])
+    assert "greedy lexeme fallback" not in document.markdown([rich_record(tmp_path)])
 
 
 def test_an_unfinished_run_is_called_so(tmp_path: Path) -> None:
-    text = report.markdown([record(tmp_path, entry(), complete=False)])
+    text = document.markdown([record(tmp_path, entry(), complete=False)])
     assert "the run was not finished" in text
 
 
 def test_runs_are_not_pooled_with_each_other(tmp_path: Path) -> None:
     made = [record(tmp_path, entry(mask=[[n * 1000] * 20]), mark=str(n)) for n in (1, 5)]
-    text = report.markdown(made)
+    text = document.markdown(made)
     assert text.count("### Run of") == 2
     assert "| TBM p50 | 1.00 |" in text
     assert "| TBM p50 | 5.00 |" in text
 
 
 def test_tables_are_plain_json(tmp_path: Path) -> None:
-    found = json.loads(json.dumps(report.tables([rich_record(tmp_path)]), allow_nan=False))
+    found = json.loads(json.dumps(document.tables([rich_record(tmp_path)]), allow_nan=False))
     headline = next(t for t in found if t["table"] == "headline")
     row = next(
         r for r in headline["rows"]
@@ -368,15 +368,15 @@ def test_tables_are_plain_json(tmp_path: Path) -> None:
 
 def test_nothing_measured_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no record"):
-        report.markdown([])
+        document.markdown([])
     with pytest.raises(RecordError, match="nothing was measured; run"):
-        report.markdown([record(tmp_path / "a")])
+        document.markdown([record(tmp_path / "a")])
     with pytest.raises(RecordError, match="not available: no engine"):
-        report.headline(record(tmp_path / "b", unavailable("baseline")))
+        document.headline(record(tmp_path / "b", unavailable("baseline")))
 
 
 def test_report_is_written_with_its_pictures(tmp_path: Path) -> None:
-    path = report.write([rich_record(tmp_path / "records")], tmp_path)
+    path = document.write([rich_record(tmp_path / "records")], tmp_path)
     text = path.read_text()
     assert path == tmp_path / "report.md"
     assert "(tails.png)" in text
@@ -387,7 +387,7 @@ def test_report_is_written_with_its_pictures(tmp_path: Path) -> None:
 def test_report_into_what_is_no_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RecordError, match="cannot write"):
-        report.write([rich_record(tmp_path / "records")], tmp_path / "file")
+        document.write([rich_record(tmp_path / "records")], tmp_path / "file")
 
 
 @pytest.mark.parametrize(
@@ -434,7 +434,7 @@ def test_the_newest_commit_of_asv_is_shown(tmp_path: Path) -> None:
     asv_file(tmp_path, "a" * 40, 100, 1000.0)
     path = asv_file(tmp_path, "b" * 40, 200, 2500.0)
     Results.load(str(path))  # the made file is one of ASV's
-    found = report.read_asv(tmp_path)
+    found = document.read_asv(tmp_path)
     assert {v.commit for v in found} == {"b" * 40}
     [table] = tables.asv_tables(found)
     assert table.rows == (
@@ -452,9 +452,9 @@ def test_the_newest_commit_of_asv_is_shown(tmp_path: Path) -> None:
 
 def test_no_asv_results_no_section(tmp_path: Path) -> None:
     (tmp_path / "records").mkdir()
-    assert report.read_asv(tmp_path) == []
-    assert report.read_asv(tmp_path / "nowhere") == []
-    assert "ASV" not in report.markdown([rich_record(tmp_path / "records")])
+    assert document.read_asv(tmp_path) == []
+    assert document.read_asv(tmp_path / "nowhere") == []
+    assert "ASV" not in document.markdown([rich_record(tmp_path / "records")])
 
 
 @pytest.mark.parametrize(
@@ -465,7 +465,7 @@ def test_no_asv_results_no_section(tmp_path: Path) -> None:
 def test_damaged_asv_results_are_refused(tmp_path: Path, content: str, message: str) -> None:
     asv_file(tmp_path, "a" * 40, 100, 1.0).write_text(content)
     with pytest.raises(RecordError, match=message):
-        report.read_asv(tmp_path)
+        document.read_asv(tmp_path)
 
 
 @pytest.mark.parametrize(

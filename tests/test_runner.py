@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from conftest import Lab
 
-from llgbench import runner
 from llgbench.errors import UnavailableError
-from llgbench.runner import Workbench
-from llgbench.variant import get
+from llgbench.inputs.variant import get
+from llgbench.measure import runner
+from llgbench.measure.runner import Workbench
 
 pytestmark = pytest.mark.usefixtures("lab")
 

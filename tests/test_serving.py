@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from llgbench.errors import CompareError
-from llgbench.serving import serve
+from llgbench.measure.serving import serve
 
 
 @pytest.fixture

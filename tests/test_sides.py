@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from llgbench import compare, pull_request, sides
-from llgbench.comparison import IDENTICAL, Comparison, Plan
-from llgbench.engine import Engine
+from llgbench.compare import run as compare
+from llgbench.compare import sides
+from llgbench.compare.comparison import IDENTICAL, Comparison, Plan
+from llgbench.compare.sides import Side
+from llgbench.engines.engine import Engine
 from llgbench.errors import EngineError, InputError
-from llgbench.sides import Side
+from llgbench.report import pull_request
 
 PLAN = Plan(("llama-spm",), ("listed",), "greedy_tokenize", 0.02, 30.0)
 

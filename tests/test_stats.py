@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from llgbench import stats
+from llgbench.records import stats
 
 Times = npt.NDArray[np.uint64]
 # Up to some days in nanoseconds; beyond 2**53 a float no longer holds them exactly.

@@ -16,9 +16,11 @@ from typing import Any
 import pytest
 from made_records import entry
 
-from llgbench import decode_suite, paths, recording, suite
-from llgbench.configuration import Configuration
-from llgbench.replay import Rounds
+from llgbench import paths
+from llgbench.asv import decode_suite, suite
+from llgbench.inputs.configuration import Configuration
+from llgbench.measure import recording
+from llgbench.measure.rounds import Rounds
 
 ROOT = Path(__file__).resolve().parents[1]
 MODULES = sorted(p.stem for p in (ROOT / "benchmarks").glob("*.py") if p.stem != "__init__")

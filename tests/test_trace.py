@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from conftest import Lab
 
-from llgbench.case import Text
 from llgbench.errors import UnavailableError
-from llgbench.trace import special_tokens, trace_of
+from llgbench.inputs.case import Text
+from llgbench.measure.trace import special_tokens, trace_of
 
 
 @pytest.mark.parametrize("vocab_name", ["llama-bpe", "llama-spm", "gemma-4"])

@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from llgbench import variant
 from llgbench.errors import UnknownNameError
+from llgbench.inputs import variant
 
 
 def test_the_names() -> None:

@@ -17,10 +17,12 @@ from conftest import CATALOGUE, ROOT, Lab
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from llgbench import files, package_index, processes, vocab
-from llgbench.engine import INVALID_TOKEN
+from llgbench import files, package_index, processes
+from llgbench.engines.engine import INVALID_TOKEN
 from llgbench.errors import PackageIndexError, UnavailableError, UnknownNameError, VocabError
-from llgbench.vocab import Vocab
+from llgbench.inputs import catalogue
+from llgbench.llama import vocab
+from llgbench.llama.vocab import Vocab
 
 NAMES = (
     "aquila", "baichuan", "bert-bge", "command-r", "deepseek-coder", "deepseek-llm", "falcon",
@@ -55,7 +57,7 @@ def test_each_opens_as_recorded(every_vocab: Vocab) -> None:
     entry = CATALOGUE[every_vocab.name]
     assert every_vocab.n_tokens == entry.tokens
     assert every_vocab.kind == entry.kind
-    assert every_vocab.sha256 == entry.sha256 == vocab.file_sha256(entry.path)
+    assert every_vocab.sha256 == entry.sha256 == files.sha256(entry.path, error=VocabError)
     assert every_vocab.eos < every_vocab.n_tokens or every_vocab.eos == INVALID_TOKEN
 
 
@@ -177,14 +179,14 @@ def test_a_recorded_count_that_is_wrong(small: Path) -> None:
 
 def test_fetch_leaves_alone_what_is_here(lab: Lab) -> None:
     lines: list[str] = []
-    entries = vocab.fetch(lines.append, ROOT)
+    entries = catalogue.fetch(lines.append, ROOT)
     assert [entry.name for entry in entries] == list(CATALOGUE)
     assert lines == ["19 of 19 vocabularies are here and verified"]
 
 
 def test_extract_replaces_nothing_by_a_wrong_file(small: Path, tmp_path: Path) -> None:
     before = gguf(small).read_bytes()
-    entry = vocab.catalogue(small)["llama-spm"]
+    entry = catalogue.vocabs(small)["llama-spm"]
     wrong = tmp_path / "wrong" / gguf(small).name
     wrong.parent.mkdir()
     wrong.write_bytes(b"something else")
@@ -192,14 +194,14 @@ def test_extract_replaces_nothing_by_a_wrong_file(small: Path, tmp_path: Path) -
     with tarfile.open(archive, "w:gz") as tar:
         tar.add(wrong, arcname=f"sdist/models/{wrong.name}")
     with pytest.raises(VocabError, match="nothing was replaced"):
-        vocab._extract(archive, [entry])
+        catalogue._extract(archive, [entry])
     assert gguf(small).read_bytes() == before
     assert not list(small.glob("vocabs/*.part"))
     with pytest.raises(VocabError, match="does not hold ggml-vocab-llama-bpe"):
-        vocab._extract(archive, [vocab.catalogue(small)["llama-bpe"]])
+        catalogue._extract(archive, [catalogue.vocabs(small)["llama-bpe"]])
     archive.write_bytes(archive.read_bytes()[:40])
     with pytest.raises(VocabError, match="cannot extract"):
-        vocab._extract(archive, [entry])
+        catalogue._extract(archive, [entry])
 
 
 def test_extract_brings_the_right_file(small: Path, tmp_path: Path) -> None:
@@ -207,7 +209,7 @@ def test_extract_brings_the_right_file(small: Path, tmp_path: Path) -> None:
     with tarfile.open(archive, "w:gz") as tar:
         tar.add(gguf(small), arcname=f"sdist/models/{gguf(small).name}")
     gguf(small).unlink()
-    vocab._extract(archive, [vocab.catalogue(small)["llama-spm"]])
+    catalogue._extract(archive, [catalogue.vocabs(small)["llama-spm"]])
     vocab.open_vocab("llama-spm", small).close()
 
 
@@ -234,10 +236,10 @@ def test_a_distribution_that_is_not_the_recorded_one_is_not_opened(
     package_index._settings.cache_clear()
     try:
         with pytest.raises(PackageIndexError, match=rf"{name}\.tar\.gz has sha256 .*expected"):
-            vocab.fetch(lambda _: None, small)
+            catalogue.fetch(lambda _: None, small)
         (folder / f"{name}.tar.gz").unlink()
         with pytest.raises(VocabError, match=rf"the package index has no {name}\.tar\.gz"):
-            vocab.fetch(lambda _: None, small)
+            catalogue.fetch(lambda _: None, small)
     finally:
         package_index._settings.cache_clear()
     assert not marker.exists()
@@ -245,7 +247,8 @@ def test_a_distribution_that_is_not_the_recorded_one_is_not_opened(
 
 
 FETCH = (
-    "import sys, pathlib; from llgbench import vocab; vocab.fetch(print, pathlib.Path(sys.argv[1]))"
+    "import sys, pathlib; from llgbench.inputs import catalogue; "
+    "catalogue.fetch(print, pathlib.Path(sys.argv[1]))"
 )
 
 
@@ -259,7 +262,7 @@ def test_two_that_fetch_at_once(small: Path, tmp_path: Path) -> None:
         tar.add(gguf(small), arcname=f"x/{gguf(small).name}")
     head, *entries = catalogue.read_text().split("[[vocab]]")
     recorded = tomllib.loads(head)["origin_sha256"]
-    head = head.replace(recorded, vocab.file_sha256(archive))
+    head = head.replace(recorded, files.sha256(archive, error=VocabError))
     one = next(entry for entry in entries if 'name = "llama-spm"' in entry)
     catalogue.write_text(f"{head}[[vocab]]{one}")
     gguf(small).unlink()
@@ -285,7 +288,7 @@ def test_two_that_fetch_at_once(small: Path, tmp_path: Path) -> None:
         "fetched and verified 1 vocabularies", "they were fetched meanwhile, and are verified",
     ]  # fmt: skip
     assert all(not err for _, err in said)
-    assert vocab.file_sha256(gguf(small)) == CATALOGUE["llama-spm"].sha256
+    assert files.sha256(gguf(small), error=VocabError) == CATALOGUE["llama-spm"].sha256
     assert {path.name for path in (small / "vocabs").iterdir()} == {
         "vocabs.toml", "fetch.lock", gguf(small).name,
     }  # fmt: skip
@@ -319,7 +322,7 @@ def test_a_catalogue_that_cannot_be_used(small: Path, old: str, new: str, why: s
     assert old in text
     path.write_text(text.replace(old, new))
     with pytest.raises(VocabError, match=why) as caught:
-        vocab.catalogue(small)
+        catalogue.vocabs(small)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -328,13 +331,13 @@ def test_no_catalogue(small: Path) -> None:
     path = small / "vocabs" / "vocabs.toml"
     path.write_bytes(b"\xff")
     with pytest.raises(VocabError, match="not UTF-8"):
-        vocab.catalogue(small)
+        catalogue.vocabs(small)
     path.unlink()
     with pytest.raises(VocabError, match="No such file"):
         vocab.open_vocab("llama-spm", small)
     os.mkfifo(path)
     with pytest.raises(VocabError, match="not a regular file"):
-        vocab.catalogue(small)
+        catalogue.vocabs(small)
 
 
 @settings(
@@ -351,7 +354,7 @@ def test_no_catalogue_ends_in_a_traceback(tmp_path: Path, data: st.DataObject) -
     (tmp_path / "vocabs").mkdir(exist_ok=True)
     (tmp_path / "vocabs" / "vocabs.toml").write_bytes(text)
     try:
-        entries = vocab.catalogue(tmp_path)
+        entries = catalogue.vocabs(tmp_path)
     except VocabError:
         return
     for entry in entries.values():
@@ -370,7 +373,7 @@ TOML = [
 # Opening may end the process: llama.cpp asserts, which only a child survives.
 OPEN = """
 import sys
-from llgbench import vocab
+from llgbench.llama import vocab
 from llgbench.errors import LlgbenchError
 for name in sys.argv[1:]:
     print("trying", name, flush=True)
@@ -423,7 +426,9 @@ def test_a_vocabulary_that_spells_nothing(tmp_path: Path, kind: int) -> None:
 
 
 def test_llama_cpp_that_does_not_load(tmp_path: Path) -> None:
-    program = "from llgbench import vocab\ntry:\n vocab.llama()\nexcept RuntimeError as e: print(e)"
+    program = (
+        "from llgbench.llama import api\ntry:\n api.llama()\nexcept RuntimeError as e: print(e)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False,
         env={**os.environ, "LLAMA_CPP_LIB_PATH": str(tmp_path)},
@@ -527,8 +532,9 @@ def test_the_sentinel_stands_in_no_other_token(every_vocab: Vocab) -> None:
 
 def test_an_exit_without_close_says_nothing() -> None:
     program = (
-        "import llgbench.vocab as v, llgbench.bridge as b, llgbench.registry as r\n"
-        "from llgbench.variant import get\n"
+        "import llgbench.llama.vocab as v, llgbench.llama.bridge as b\n"
+        "import llgbench.engines.registry as r\n"
+        "from llgbench.inputs.variant import get\n"
         f"v.keep = v.open_vocab('llama-spm', __import__('pathlib').Path({str(ROOT)!r}))\n"
         "v.keep2 = b.build(r.get('wheel'), v.keep, get('baseline'))\n"
         "v.keep3 = v.keep2.matcher('start: \"hello\"')\n"

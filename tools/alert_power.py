@@ -24,8 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from llgbench.asv import levels, rises
+from llgbench.asv.commit_benchmarks import PROCESSES
 from llgbench.asv.levels import Level
-from llgbench.commit_benchmarks import PROCESSES
 
 Floats = npt.NDArray[np.float64]
 Find = Callable[[Floats, Sequence[float | None]], list[Level]]

@@ -61,7 +61,7 @@ def planted(base: Path, folder: Path) -> Path:
 def compare(base: str, head: str | None, setting: dict[str, Any], budget: float,
             extra: dict[str, str], out: Path, *, count: bool) -> dict[str, Any]:  # fmt: skip
     """Run one comparison as a user would; return its JSON with its exit status."""
-    command = [sys.executable, "-m", "llgbench.cli", "compare", base]
+    command = [sys.executable, "-m", "llgbench.commands.cli", "compare", base]
     command += [head] if head is not None else ["--self"]
     for case in setting.get("cases", ()):
         command += ["--case", case]
@@ -110,7 +110,7 @@ def main() -> None:
     if given.proof == "summary":
         summarize(given.output)
         return
-    from llgbench import registry
+    from llgbench.engines import registry
 
     with tempfile.TemporaryDirectory(prefix="llgbench-") as place:
         folder = Path(place)

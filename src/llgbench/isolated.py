@@ -122,11 +122,10 @@ def _serve(name: str, ask: Path, answer: Path) -> None:
 
 def enter(parent: int) -> None:
     """Make this process one that may die: it ends with its parent, and keeps its last words."""
-    from llgbench import vocab
 
     processes.die_with_parent(parent)
     os.dup2(2, 1)  # what a library prints is no result
-    vocab.mute_stderr = False  # what is said there is kept, and shown where the process dies
+    processes.keeps_last_words = True
     # ggml would start a debugger for its backtrace; its one line before that says enough.
     os.environ["GGML_NO_BACKTRACE"] = "1"
 

@@ -263,6 +263,10 @@ def handle_signals() -> None:
             signal.signal(number, _interrupt)
 
 
+# Whether what this process says on stderr is kept, and shown where it dies.
+keeps_last_words = False
+
+
 def die_with_parent(parent: int) -> None:
     """End this process, a child of ``parent``, when that is gone; and leave no core file."""
     import ctypes

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from llgbench.asv.history import History
-from llgbench.asv_results import Benchmark, Measurement, Results
+from llgbench.asv.results import Benchmark, Measurement, Results
 
 
 @dataclass(frozen=True, order=True)

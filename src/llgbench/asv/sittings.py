@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from llgbench import stats
 from llgbench.asv.alert import Alert
 from llgbench.asv.levels import UNKNOWN_SPREAD
-from llgbench.configuration import Configuration
-from llgbench.records import Entry, Record
+from llgbench.inputs.configuration import Configuration
+from llgbench.records import stats
+from llgbench.records.record import Entry, Record
 
 # An alert less sure than this is none; two records have dozens of values to be wrong in.
 MIN_CONFIDENCE = 0.99

@@ -67,9 +67,9 @@ def alerts_command(
       llgbench alerts --results ../llguidance-asv/results
       llgbench alerts --results results/reference
     """  # fmt: skip
-    from llgbench import alerts, paths
+    from llgbench import paths
+    from llgbench.asv import alerts, history
     from llgbench.asv import decisions as kept
-    from llgbench.asv import history
 
     folder = results or paths.root() / "results"
     if not folder.is_dir():
@@ -145,7 +145,7 @@ def asv_command(
       cd ../llguidance-asv && asv machine --yes && asv run v1.9.0..main && asv publish
       llgbench alerts --results ../llguidance-asv/results
     """
-    from llgbench import asv_config
+    from llgbench.asv import config
 
-    written = asv_config.write(repo, folder, branch, cases, vocabs)
+    written = config.write(repo, folder, branch, cases, vocabs)
     click.echo(written)

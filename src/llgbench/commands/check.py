@@ -33,7 +33,7 @@ def check(
       llgbench check --vocab llama-spm
       llgbench check --json > check.json
     """
-    from llgbench import correctness
+    from llgbench.measure import correctness
 
     found = correctness.check(vocabs, variants, cases, masks=masks, show=output.steps)
     if as_json:

@@ -15,7 +15,7 @@ from llgbench.errors import InputError
 from llgbench.output import json_option
 
 if TYPE_CHECKING:
-    from llgbench.comparison import Comparison, Plan, Row
+    from llgbench.compare.comparison import Comparison, Plan, Row
 
 
 @click.command("compare")
@@ -77,7 +77,7 @@ def compare_command(
 
     Exit status: 0 nothing is slower, 1 something is (or masks differ), 2 could not compare.
     """
-    from llgbench import compare
+    from llgbench.compare import run as compare
 
     if against_itself == (head is not None):
         raise InputError("give BASE and HEAD, or --self and BASE")
@@ -92,7 +92,7 @@ def compare_command(
 
 
 def _print(found: Comparison, plan: Plan, where: Path, as_json: bool) -> None:
-    from llgbench import comparison, sides
+    from llgbench.compare import comparison, sides
 
     if as_json:
         output.print_json({**found.to_json(), "files": str(where)})
@@ -124,7 +124,7 @@ def _print(found: Comparison, plan: Plan, where: Path, as_json: bool) -> None:
 
 
 def _row(row: Row, found: Comparison, plan: Plan) -> dict[str, Any]:
-    from llgbench import comparison, inference
+    from llgbench.compare import comparison, inference
 
     key = (row.case, row.vocab, row.metric)
 

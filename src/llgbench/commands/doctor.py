@@ -14,6 +14,6 @@ from llgbench.output import json_option
 @json_option
 def doctor_command(as_json: bool) -> None:
     """Say what is here, and what will be skipped and why."""
-    from llgbench import doctor
+    from llgbench.measure import doctor
 
     output.print_table([asdict(f) for f in doctor.examine()], as_json=as_json)

@@ -22,7 +22,7 @@ def engine_group() -> None:
 @json_option
 def engine_list(as_json: bool) -> None:
     """List the engines, what release each is, and whether it has the fallback (by behaviour)."""
-    from llgbench import registry
+    from llgbench.engines import registry
     from llgbench.engines.facts import facts
 
     rows = []
@@ -50,7 +50,7 @@ def engine_list(as_json: bool) -> None:
 @click.argument("name")
 def engine_path(name: str) -> None:
     """Print the library of an engine: a name, pypi:VERSION, git:PATH@REV, or a path."""
-    from llgbench import registry
+    from llgbench.engines import registry
     from llgbench.engines.facts import facts
 
     path = Path(os.path.realpath(registry.locate(name, output.say)))
@@ -69,7 +69,7 @@ def engine_add(name: str, spec: str) -> None:
       llgbench engine add old pypi:1.7.6
       llgbench engine add mine ../llguidance/target/release/libllguidance.so
     """
-    from llgbench import registry
+    from llgbench.engines import registry
 
     entry = registry.add(name, spec, output.say)
     _echo_path(entry.path)
@@ -83,7 +83,7 @@ def engine_build_command(flavours: tuple[str, ...], if_possible: bool) -> None:
 
     The library is cached under a key of all its inputs; a second call only prints its path.
     """
-    from llgbench import engine_build
+    from llgbench.engines import build as engine_build
     from llgbench.engines import cargo
 
     missing = cargo.missing()

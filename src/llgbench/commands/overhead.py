@@ -53,9 +53,13 @@ def overhead_command(
       llgbench overhead --count
       llgbench overhead --vocab qwen2 --longest 1024 --json
     """
-    from llgbench import callgrind, files, overhead, overhead_summary, paths, provenance, registry
+    from llgbench import files, paths
+    from llgbench.engines import registry
     from llgbench.errors import RecordError
-    from llgbench.vocab import rehearse
+    from llgbench.fallback import overhead
+    from llgbench.fallback import summary as overhead_summary
+    from llgbench.llama.vocab import rehearse
+    from llgbench.measure import callgrind, provenance
 
     if count:
         given.refuse("is of times, and --count takes none", "rounds")
@@ -86,8 +90,8 @@ def overhead_command(
 
 
 def _title(name: str, vocab: str, count: bool) -> str:
-    from llgbench.fallback_states import CHECKPOINT_VOCAB
-    from llgbench.overhead_summary import TITLE
+    from llgbench.fallback.states import CHECKPOINT_VOCAB
+    from llgbench.fallback.summary import TITLE
 
     unit = "instructions" if count else "µs"
     return {
@@ -100,8 +104,8 @@ def _title(name: str, vocab: str, count: bool) -> str:
 
 
 def _timed(vocab: str, rounds: int, longest: int) -> Tables:
-    from llgbench import overhead
-    from llgbench.fallback_states import LENGTHS
+    from llgbench.fallback import overhead
+    from llgbench.fallback.states import LENGTHS
 
     lengths = tuple(n for n in LENGTHS if n <= longest)
     found: Tables = {"ratios": [], "pending": [], "checkpoints": []}
@@ -136,15 +140,15 @@ def _timed(vocab: str, rounds: int, longest: int) -> Tables:
 
 
 def _counted(vocab: str, longest: int) -> Tables:
-    from llgbench import overhead, overhead_counting
-    from llgbench.fallback_states import LENGTHS
+    from llgbench.fallback import counted, overhead
+    from llgbench.fallback.states import LENGTHS
 
     lengths = tuple(n for n in LENGTHS if n <= longest)
     found: Tables = {}
     output.quiet_say("counting the JSON cases")
     found["ratios"] = [
         {k: _short(v, 4) for k, v in asdict(ratios).items() if k != "vocab"}
-        for ratios in overhead_counting.on_json(vocab)
+        for ratios in counted.on_json(vocab)
     ]
     output.quiet_say("counting masks with a boundary pending")
     times = {t.state: t for t in overhead.pending(vocab)}
@@ -158,23 +162,23 @@ def _counted(vocab: str, longest: int) -> Tables:
             "instructions / dearer": _short(c.over_dearer),
             "time / dearer": _short(times[c.state].over_dearer),
         }
-        for c in overhead_counting.pending(vocab)
+        for c in counted.pending(vocab)
     ]
     output.quiet_say("counting the steps of checkpoints")
     found["checkpoints"] = [
         {**{k: v for k, v in asdict(point).items() if k != "work"}, **point.work}
-        for point in overhead_counting.curve(lengths)
+        for point in counted.curve(lengths)
     ]
     return {**found, "memory": _memory(lengths)}
 
 
 def _memory(lengths: tuple[int, ...]) -> list[dict[str, Any]]:
-    from llgbench import fallback_memory, overhead
+    from llgbench.fallback import memory, overhead
 
     _, engine = overhead.engines()
     return [
         {"n": m.n, "option off": m.off, "option on": m.on, "beyond": m.beyond}
-        for m in fallback_memory.measure(engine, lengths)
+        for m in memory.measure(engine, lengths)
     ]
 
 

@@ -16,7 +16,7 @@ from llgbench.errors import InputError
 from llgbench.output import json_option
 
 if TYPE_CHECKING:
-    from llgbench.comparison import Plan
+    from llgbench.compare.comparison import Plan
 
 # A week; what is meant to run longer is a mistake.
 MAX_BUDGET_S = 604_800
@@ -67,7 +67,7 @@ def report_command(
         given.refuse("does not go with --pr", "results", "show")
         if records_given:
             raise InputError("records do not go with --pr")
-        from llgbench import compare
+        from llgbench.compare import run as compare
 
         plan = compare.plan_of(
             cases, vocabs, variant, threshold, budget, unequal=where_equal, count=count
@@ -77,7 +77,10 @@ def report_command(
         "goes with --pr", "cases", "vocabs", "budget", "variant", "threshold", "where_equal",
         "count", "folder",
     )  # fmt: skip
-    from llgbench import overhead_summary, paths, records, report
+    from llgbench import paths
+    from llgbench.fallback import summary
+    from llgbench.records import record as records
+    from llgbench.report import document
 
     place = results or paths.root() / "results"
     chosen = list(records_given)
@@ -88,25 +91,27 @@ def report_command(
         chosen = [newest]
     read = [records.read(path) for path in chosen]
     if as_json:
-        overhead = overhead_summary.load(place)
-        output.print_json(report.tables(read, report.read_asv(place), overhead))
+        overhead = summary.load(place)
+        output.print_json(document.tables(read, document.read_asv(place), overhead))
         return
     if show:
         for record in read:
-            for table in report.headline(record):
+            for table in document.headline(record):
                 rows = [dict(zip(table.headers, row, strict=True)) for row in table.rows]
                 output.print_table(rows, title=table.title)
                 output.echo()
-        output.say("\n".join(report.RULES))
-    output.echo(str(report.write(read, place)))
+        output.say("\n".join(document.RULES))
+    output.echo(str(document.write(read, place)))
 
 
 def _pull_request(
     pr: tuple[str, str], plan: Plan, count: bool, folder: Path | None, as_json: bool
 ) -> NoReturn:
     """Compare, write the section and its picture, and exit as ``llgbench compare`` does."""
-    from llgbench import compare, files, pull_request
+    from llgbench import files
+    from llgbench.compare import run as compare
     from llgbench.errors import RecordError
+    from llgbench.report import pull_request
 
     found, where = compare.run(
         *pr, plan, folder, count=count, say=output.quiet_say, announce=output.say

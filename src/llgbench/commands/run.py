@@ -12,14 +12,15 @@ import click
 
 from llgbench import output
 from llgbench.commands.options import limit_options, limits
-from llgbench.configuration import Configuration, Profile, grid
 from llgbench.errors import InputError
+from llgbench.inputs.configuration import Configuration, Profile, grid
 from llgbench.output import json_option
 
 if TYPE_CHECKING:
-    from llgbench.case import Case, TextFormat
-    from llgbench.records import Entry
-    from llgbench.replay import Rounds
+    from llgbench.inputs.case import Case
+    from llgbench.inputs.maskbench import TextFormat
+    from llgbench.measure.rounds import Rounds
+    from llgbench.records.record import Entry
 
 
 @click.command("run")
@@ -82,9 +83,8 @@ def run(
       llgbench run --grammar tool.lark --text call.txt --special-tokens --vocab llama-bpe
       llgbench run --maskbench maskbench/data --vocab llama-bpe --variant token_to_piece
     """
-    from llgbench import recording
-    from llgbench.measure import supervisor
-    from llgbench.variant import DEFAULT_VARIANTS
+    from llgbench.inputs.variant import DEFAULT_VARIANTS
+    from llgbench.measure import recording, supervisor
 
     chosen = variants or DEFAULT_VARIANTS
     cases = _own_cases(maskbench, grammar, texts, special_tokens, text_format)
@@ -145,18 +145,19 @@ def _own_cases(
     maskbench: Path | None, grammar: Path | None, texts: Sequence[Path], special_tokens: bool,
     text_format: TextFormat | None,
 ) -> dict[str, Case] | None:  # fmt: skip
-    from llgbench import case
+    from llgbench.inputs import case_file
+    from llgbench.inputs.maskbench import load_maskbench
 
     if text_format is not None and maskbench is None:
         raise InputError("--text-format goes with --maskbench")
     if maskbench is not None and grammar is not None:
         raise InputError("give --maskbench or --grammar, not both")
     if maskbench is not None:
-        return {c.name: c for c in case.load_maskbench(maskbench, text_format or "maskbench")}
+        return {c.name: c for c in load_maskbench(maskbench, text_format or "maskbench")}
     if grammar is not None:
         if not texts:
             raise InputError("--grammar needs at least one --text to replay")
-        own = case.from_files(grammar, texts, special_tokens=special_tokens)
+        own = case_file.from_files(grammar, texts, special_tokens=special_tokens)
         return {own.name: own}
     if texts or special_tokens:
         raise InputError("--text and --special-tokens go with --grammar")
@@ -167,10 +168,12 @@ def _configurations(
     cases: tuple[str, ...], vocabs: tuple[str, ...], variants: tuple[str, ...], engine: str,
     profile: Profile | None,
 ) -> list[Configuration]:  # fmt: skip
-    from llgbench import case, vocab
+    from llgbench.inputs import case_file, catalogue
 
     if not cases:
-        listed = grid(profile or "quick", variants, tuple(case.names()), tuple(vocab.catalogue()))
+        listed = grid(
+            profile or "quick", variants, tuple(case_file.names()), tuple(catalogue.vocabs())
+        )
         if vocabs:
             listed = [c for c in listed if c.vocab in vocabs] or [
                 Configuration(c.case, v, c.variant)
@@ -189,8 +192,9 @@ def _configurations(
 
 def _validate_names(configurations: Sequence[Configuration], cases: dict[str, Case] | None) -> None:
     """Refuse an unknown name before anything is measured."""
-    from llgbench import case, registry, variant, vocab
+    from llgbench.engines import registry
     from llgbench.errors import UnavailableError, UnknownNameError
+    from llgbench.inputs import case_file, catalogue, variant
 
     for name in dict.fromkeys(n for c in configurations for n in (c.case, c.vocab, c.engine)):
         try:
@@ -203,10 +207,10 @@ def _validate_names(configurations: Sequence[Configuration], cases: dict[str, Ca
         variant.get(name)
     for name in dict.fromkeys(c.case for c in configurations):
         if name not in (cases or {}):
-            case.load(name)
-    known = vocab.catalogue()
+            case_file.load(name)
+    known = catalogue.vocabs()
     for name in dict.fromkeys(c.vocab for c in configurations):
-        if name not in known and not vocab.is_path(name):
+        if name not in known and not catalogue.is_path(name):
             raise UnknownNameError("vocab", name, known)
     for name in dict.fromkeys(c.engine for c in configurations):
         if name != "default":
@@ -217,8 +221,8 @@ def _validate_names(configurations: Sequence[Configuration], cases: dict[str, Ca
 
 
 def _rounds(rounds: int | None, profile: Profile | None, maskbench: bool) -> Rounds:
-    from llgbench.recording import FULL, QUICK
-    from llgbench.replay import Rounds
+    from llgbench.measure.recording import FULL, QUICK
+    from llgbench.measure.rounds import Rounds
 
     if rounds is not None:
         return Rounds(cold=rounds, warm=2 * rounds, cached=1, sibling=rounds)
@@ -232,7 +236,7 @@ def _rounds(rounds: int | None, profile: Profile | None, maskbench: bool) -> Rou
 def _row(entry: Entry) -> dict[str, Any]:
     import numpy as np
 
-    from llgbench import stats
+    from llgbench.records import stats
 
     c = entry.configuration
     row: dict[str, Any] = {"case": c.case, "vocab": c.vocab, "variant": c.variant}

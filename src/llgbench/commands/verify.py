@@ -33,8 +33,8 @@ def verify_command(
       llgbench verify
       llgbench verify --vocab llama-spm --texts
     """
-    from llgbench import verify
-    from llgbench.variant import DEFAULT_VARIANTS
+    from llgbench.decode import verify
+    from llgbench.inputs.variant import DEFAULT_VARIANTS
 
     chosen_vocabs = vocabs or verify.VOCABS
     chosen_variants = variants or DEFAULT_VARIANTS

@@ -18,20 +18,20 @@ def vocab_group() -> None:
 @vocab_group.command("fetch")
 def vocab_fetch() -> None:
     """Bring the vocabularies of vocabs/vocabs.toml, verify them, reuse what is there."""
-    from llgbench import vocab
+    from llgbench.inputs import catalogue
 
-    vocab.fetch(output.say)
+    catalogue.fetch(output.say)
 
 
 @vocab_group.command("list")
 @json_option
 def vocab_list(as_json: bool) -> None:
     """List the catalogue: name, kind, tokens, whether fetched."""
-    from llgbench import vocab
+    from llgbench.inputs import catalogue
 
     rows = [
         {"vocab": e.name, "kind": e.kind, "tokens": e.tokens, "fetched": e.here, "sha256": e.sha256}
-        for e in vocab.catalogue().values()
+        for e in catalogue.vocabs().values()
     ]
     if not as_json:
         for row in rows:
@@ -53,11 +53,13 @@ def vocab_table(names: tuple[str, ...], as_json: bool) -> None:
       llgbench vocab table llama-spm llama-bpe
       llgbench vocab table --json
     """
-    from llgbench import checks, vocab
+    from llgbench.inputs import catalogue
+    from llgbench.llama import vocab
+    from llgbench.measure import probes
 
     rows = []
-    for name in names or tuple(vocab.catalogue()):
+    for name in names or tuple(catalogue.vocabs()):
         vocab.rehearse(name)
         with vocab.open_vocab(name) as opened:
-            rows.append(asdict(checks.token_bytes(opened)))
+            rows.append(asdict(probes.token_bytes(opened)))
     output.print_table(rows, as_json=as_json)

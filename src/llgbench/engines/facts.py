@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from llgbench import engine, isolated
+from llgbench import isolated
+from llgbench.engines import engine
 from llgbench.errors import EngineError, ProcessError
 from llgbench.isolated import Limits
 

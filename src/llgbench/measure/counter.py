@@ -17,12 +17,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from llgbench import bridge, files
+from llgbench import files
 from llgbench._native import ffi, lib
-from llgbench.engine import Engine, TokenArray
+from llgbench.engines.engine import Engine, TokenArray
 from llgbench.errors import CompareError
-from llgbench.variant import Variant
-from llgbench.vocab import Vocab
+from llgbench.inputs.variant import Variant
+from llgbench.llama import bridge
+from llgbench.llama.vocab import Vocab
 
 MASK: int = lib.LB_PART_MASK
 CONSUME: int = lib.LB_PART_CONSUME

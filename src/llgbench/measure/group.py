@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from llgbench import checks
-from llgbench.case import Case
-from llgbench.checks import Judgement, Verdict
-from llgbench.configuration import Configuration
-from llgbench.engine import TokenArray
+from llgbench.engines.engine import TokenArray
 from llgbench.errors import GrammarError, LlgbenchError
 from llgbench.files import one_line
+from llgbench.inputs.case import Case
+from llgbench.inputs.configuration import Configuration
+from llgbench.measure import checks
+from llgbench.measure.checks import Judgement, Verdict
 from llgbench.measure.messages import (
     Answer,
     Doing,
@@ -24,8 +24,9 @@ from llgbench.measure.messages import (
     Stage,
     pack,
 )
-from llgbench.replay import Subject, units, with_end
-from llgbench.runner import Ready, Tally, Workbench, prepare, traces_of, wrong_tokens
+from llgbench.measure.replay import with_end
+from llgbench.measure.rounds import Subject, units
+from llgbench.measure.runner import Ready, Tally, Workbench, prepare, traces_of, wrong_tokens
 
 
 def run(group: Group, bench: Workbench, tally: Tally, stage: Stage) -> Iterator[Answer]:

@@ -8,10 +8,14 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
-from llgbench import case, files, records, registry, runner, vocab
-from llgbench.case import Case
-from llgbench.configuration import Configuration
+from llgbench import files
+from llgbench.engines import registry
 from llgbench.errors import LlgbenchError
+from llgbench.inputs import case_file, catalogue
+from llgbench.inputs.case import Case
+from llgbench.inputs.configuration import Configuration
+from llgbench.measure import runner
+from llgbench.records import record
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,7 @@ class Inputs:
     @property
     def digest(self) -> str:
         """A hash of them all."""
-        return records.fingerprint(asdict(self))
+        return record.fingerprint(asdict(self))
 
     def changed(self, before: object) -> str:
         """Return which inputs differ from those that a record holds, in words; "" for none."""
@@ -51,11 +55,11 @@ def collect(
 
     @cache
     def of_case(name: str) -> str:
-        return ((cases or {}).get(name) or case.load(name)).digest
+        return ((cases or {}).get(name) or case_file.load(name)).digest
 
     @cache
     def of_vocab(name: str) -> str | None:
-        return of_file(vocab.vocab_path(name))
+        return of_file(catalogue.vocab_path(name))
 
     @cache
     def of_file(path: Path) -> str | None:

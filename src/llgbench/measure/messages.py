@@ -17,11 +17,11 @@ import msgspec
 import numpy as np
 
 from llgbench import crossing
-from llgbench.case import Case
-from llgbench.checks import Judgement
-from llgbench.configuration import Configuration
 from llgbench.errors import ProcessError
-from llgbench.replay import Rounds, Samples, Unit
+from llgbench.inputs.case import Case
+from llgbench.inputs.configuration import Configuration
+from llgbench.measure.checks import Judgement
+from llgbench.measure.rounds import Rounds, Samples, Unit
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from llgbench.errors import LlgbenchError
 from llgbench.files import one_line
 from llgbench.measure import group, messages
 from llgbench.measure.messages import Doing, Group, Setup, Stage, VocabRefused
-from llgbench.runner import Tally, Workbench
+from llgbench.measure.runner import Tally, Workbench
 
 
 def main() -> None:

@@ -1,0 +1,169 @@
+"""Alerts: what has become worse over commits, found in ASV's results and in records.
+
+Commits: a series is compared with its own best earlier level, in the order of its commits; where a
+benchmark's times have a ratio to a fixed engine beside them, by the ratio. A fact that changes for
+the worse is an alert by itself. Records: the newest record of a machine against the one before it,
+both of the same inputs. A decision that an alert is accepted is kept, with its reason, in a file
+under version control.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from llgbench.asv import decisions, history, metrics, series, sittings
+from llgbench.asv import results as asv_results
+from llgbench.asv.alert import Alert, State, Subject
+from llgbench.asv.commit_benchmarks import ratio_twin
+from llgbench.asv.decisions import Decision
+from llgbench.asv.history import History, Repository
+from llgbench.asv.watch import Watch
+from llgbench.errors import InputError
+from llgbench.records import record
+
+# A change below this is not reported, however sure it is.
+THRESHOLD = 0.05
+
+# Beside results/, which it decides about.
+ACCEPTED = "alerts.json"
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a folder of results has to tell.
+
+    Attributes:
+        alerts: in every state; those of ASV first, oldest first.
+        notes: what a reader must know of how they were found, one line each.
+    """
+
+    alerts: tuple[Alert, ...]
+    notes: tuple[str, ...] = ()
+
+    def in_state(self, *states: State) -> list[Alert]:
+        """Return the alerts in some states, in the order of the states."""
+        return [alert for state in states for alert in self.alerts if alert.state == state]
+
+
+def find(
+    results: Path,
+    threshold: float = THRESHOLD,
+    *,
+    decided: Sequence[Decision] = (),
+    repository: Repository | None = None,
+) -> Found:
+    """Find what has become worse in a folder of results.
+
+    Args:
+        results: ASV's ``results_dir``, or a folder that has it as ``asv``; records in ``records``.
+        threshold: the least change of a time or a ratio, relative.
+        decided: accepted alerts.
+        repository: whose history orders the commits; that of the ASV configuration beside the
+            results unless given.
+
+    Raises:
+        InputError: there are no results, or the repository cannot be read.
+        RecordError: a file of results cannot be read.
+    """
+    found = _find(results, threshold, decided, repository)
+    if found is None:
+        raise InputError(
+            f"{results}: neither results of ASV nor records; run: asv run, or name another folder "
+            "by --results"
+        )
+    return found
+
+
+def marks(results: Path) -> list[str]:
+    """Return a line for every open alert of a folder, for reports; accepted ones say why.
+
+    Raises:
+        InputError: the repository beside the results cannot be read.
+        RecordError: a file of results or of decisions cannot be read.
+    """
+    found = _find(results, THRESHOLD, decisions.read(results / ACCEPTED), None)
+    if found is None:
+        return []
+    new, known = found.in_state("new"), found.in_state("accepted")
+    return [f"**{alert}**" for alert in new] + [str(alert) for alert in known]
+
+
+def _find(
+    results: Path, threshold: float, decided: Sequence[Decision], repository: Repository | None
+) -> Found | None:
+    """Return what is found in a folder; None where it holds no results."""
+    measured = asv_results.read(results)
+    recorded = list(record.read_all(results / "records"))
+    if not measured and not recorded:
+        return None
+    of_asv = _of_asv(results, measured, threshold, decided, repository)
+    of_records = [_decided(alert, decided) for alert in sittings.compare(recorded, threshold)]
+    return Found((*of_asv.alerts, *of_records), of_asv.notes)
+
+
+def _of_asv(
+    results: Path,
+    measured: Sequence[asv_results.Results],
+    threshold: float,
+    decided: Sequence[Decision],
+    repository: Repository | None,
+) -> Found:
+    known = asv_results.benchmarks(results)
+    order, notes = _order(results, measured, repository)
+    every = series.collect(measured, known, order)
+    by_subject: dict[Subject, list[Decision]] = {}
+    for decision in decided:
+        by_subject.setdefault(decision.subject, []).append(decision)
+    found: list[Alert] = []
+    unusable = 0
+    for one, points in sorted(every.items()):
+        if series.beside(one, ratio_twin(one.benchmark)) in every:
+            continue  # decided on the ratio
+        unit = known[one.benchmark].unit if one.benchmark in known else ""
+        watch = Watch(one, metrics.of(one.benchmark, unit), threshold)
+        usable = [point for point in points if watch.usable(point)]
+        unusable += len(points) - len(usable)
+        found += watch.alerts(usable, by_subject.get(watch.subject, ()))
+    gone = {m.benchmark for one in measured for m in one.measurements} - set(known)
+    if known and gone:
+        notes.append(f"{len(gone)} benchmarks that ASV no longer lists are left out")
+    if unusable:
+        notes.append(f"{unusable} times or ratios of zero or below have no relative change")
+    if len({one.commit for one in measured}) == 1:
+        notes.append("one commit has results; a change requires two")
+    return Found(tuple(sorted(found, key=lambda a: a.since)), tuple(notes))
+
+
+def _order(
+    results: Path, measured: Sequence[asv_results.Results], repository: Repository | None
+) -> tuple[History, list[str]]:
+    """Return the order of commits, and what a reader must know of it."""
+    if not measured:
+        return History(), []
+    used = repository or history.beside(results)
+    if used is None:
+        return History(), [
+            "no repository beside the results: commits are in the order of their dates, and "
+            "branches are not told apart; --repo names one"
+        ]
+    order = history.read(used)
+    commits = {one.commit for one in measured}
+    missing = commits - set(order.places)
+    if missing == commits:
+        return History(), [
+            f"{used.path} has none of these commits: they are in the order of their dates, and "
+            "branches are not told apart"
+        ]
+    if missing:
+        return order, [f"{len(missing)} commits are not in {used.path}: a history of their own"]
+    return order, []
+
+
+def _decided(alert: Alert, decided: Sequence[Decision]) -> Alert:
+    """Return an alert of records with its decision: of the same series and the same record."""
+    for one in decided:
+        if one.subject == alert.subject and one.after == alert.after:
+            return replace(alert, state="accepted", reason=one.reason)
+    return alert

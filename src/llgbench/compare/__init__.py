@@ -1,0 +1,1 @@
+"""Two engines compared: the job, the processes, the inference."""

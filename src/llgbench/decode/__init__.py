@@ -1,0 +1,1 @@
+"""The decode loop of llama.cpp with a grammar, measured and verified."""

@@ -1,0 +1,1 @@
+"""What the greedy lexeme fallback costs: grammars, states, timed, counted, in memory."""

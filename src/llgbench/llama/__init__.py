@@ -1,0 +1,1 @@
+"""Everything that touches llama.cpp: its library, a vocabulary, the bridge, the sampler, models."""
