@@ -158,7 +158,9 @@ class Grammar:
         lines = []
         for name, alternatives in self.rules.items():
             capture = "[capture]" if name in self.captured else ""
-            lines.append(f"{name}{capture}: " + " | ".join(" ".join(a) or '""' for a in alternatives))
+            lines.append(
+                f"{name}{capture}: " + " | ".join(" ".join(a) or '""' for a in alternatives)
+            )
         for name, terminal in self.terminals.items():
             pattern = f"/{to_pattern(terminal.regex)}/"
             if name == "%ignore":
