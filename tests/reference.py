@@ -276,7 +276,7 @@ class State:
         return state is not None and self.grammar.is_complete(state.chart)
 
     def ended(self) -> State | None:
-        """Return the state once the input has ended here, all of it in lexemes; None if it cannot."""
+        """Return the state at the end of input, all of it in lexemes; None if it cannot end."""
         state: State | None = self
         while state is not None and state.data:
             state = state._fall_back(state.data)
