@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -40,7 +41,13 @@ NESTED = (
 CACHE = os.environ.get(paths.CACHE_VARIABLE)
 
 
+# The library that tools/mutate.py has put a fault into.
+MUTANT = os.environ.get("LLGBENCH_MUTANT")
+
+
 def built(flavour: str) -> Engine:
+    if MUTANT is not None and flavour == "fallback":
+        return engines.load(Path(MUTANT))
     with pytest.MonkeyPatch.context() as patch:
         if CACHE is None:
             patch.delenv(paths.CACHE_VARIABLE, raising=False)

@@ -100,6 +100,17 @@ def build(flavour: str, *, report: Callable[[str], None] = lambda _: None) -> Pa
     return library
 
 
+def lay_out(flavour: str, folder: Path) -> None:
+    """Write the sources of a flavour to an empty folder, as :func:`build` builds them.
+
+    Raises:
+        UnknownNameError: there is no such flavour.
+        EngineError: the crate cannot be had, or a patch does not apply.
+    """
+    _sources(flavour)
+    _lay_out(flavour, _fetch_crate(_place(flavour).parent.with_suffix(".log")), folder)
+
+
 def _lay_out(flavour: str, crate: bytes, work: Path) -> None:
     """Write the build's sources: our crate, and llguidance patched beside it."""
     with tarfile.open(fileobj=io.BytesIO(crate)) as archive:
