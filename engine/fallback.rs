@@ -228,6 +228,12 @@ impl ByteSet {
         ByteSet([u64::MAX; 4])
     }
 
+    fn only(byte: u8) -> Self {
+        let mut set = ByteSet::default();
+        set.0[usize::from(byte) / 64] = 1 << (byte % 64);
+        set
+    }
+
     fn of(mut has: impl FnMut(u8) -> bool) -> Self {
         let mut set = ByteSet::default();
         for byte in 0..=255u8 {
@@ -258,6 +264,8 @@ pub(super) struct Fallback {
     seen: StatesSeen,
     displaced: Vec<(usize, Row)>,
     siblings: Option<Siblings>,
+    /// In a walk, once a first byte has killed the reading on the stack: those that do not end all.
+    going_on_first: Option<ByteSet>,
     /// Where levels are many: the bytes that a state survives.
     alive: HashMap<StateID, ByteSet>,
     /// Rows and items below these belong to a level; 0 where there is none.
@@ -410,6 +418,7 @@ impl ParserState {
     #[inline(never)]
     fn clean_up_after_walk(&mut self) {
         self.fallback.siblings = None;
+        self.fallback.going_on_first = None;
         self.put_rows_back();
         self.forget_marks(self.lexer_stack.len());
         if std::mem::take(&mut self.fallback.fleeting) {
@@ -608,11 +617,26 @@ impl ParserState {
     // The ways in which a walk leaves a lexeme are called cold: registers then are saved where they
     // are called, and not at every byte.
 
+    /// Whether it is known that the first byte of a walk ends all readings, as most do.
+    #[inline(always)]
+    fn no_reading_begins_with(&self, byte: u8) -> bool {
+        let known = &self.fallback.going_on_first;
+        self.lexer_stack.len() == self.trie_lexer_stack
+            && known.as_ref().is_some_and(|going_on| !going_on.has(byte))
+    }
+
     /// Pushes a byte that kills the lexer in a state that is past an accepting one.
     #[cold]
     #[inline(never)]
     fn push_past_boundary(&mut self, byte: u8) -> bool {
-        !self.siblings_reject(byte) && self.fall_back(byte)
+        if self.lexer_stack.len() == self.trie_lexer_stack
+            && self.fallback.going_on_first.is_none()
+            && self.newest_boundary().is_some()
+        {
+            self.fallback.walked = true;
+            self.fallback.going_on_first = Some(self.bytes_going_on(1));
+        }
+        !self.no_reading_begins_with(byte) && !self.siblings_reject(byte) && self.fall_back(byte)
     }
 
     /// Pushes a byte that kills the lexer in a state that accepts.
@@ -1179,12 +1203,16 @@ impl ParserState {
                 Fate::Open => return ByteSet::all(),
                 Fate::Dies => {}
                 Fate::Lives(state) => {
+                    let many = self.has_many_levels(0);
                     let dfa = &mut self.shared_box.lexer_mut().dfa;
-                    let alive = self.fallback.alive.entry(state);
-                    found.add(*alive.or_insert_with(|| match dfa.next_byte(state) {
-                        NextByte::ForcedByte(only) => ByteSet::of(|byte| byte == only),
+                    let mut alive = || match dfa.next_byte(state) {
+                        NextByte::ForcedByte(only) => ByteSet::only(only),
                         _ => ByteSet::of(|byte| !dfa.transition(state, byte).is_dead()),
-                    }));
+                    };
+                    found.add(match many {
+                        true => *self.fallback.alive.entry(state).or_insert_with(alive),
+                        false => alive(),
+                    });
                     if dfa.dead_end(state) == DeadEnd::Emit {
                         // A newer boundary: no level after this one counts.
                         found.add(ByteSet::of(|byte| dfa.may_begin_with(byte)));
@@ -1291,9 +1319,14 @@ impl ParserState {
     /// Remembers the levels, so that a rollback to here or to a little later finds them.
     ///
     /// The older ones are, the fewer are kept: of the positions that a power of four divides, the
-    /// last two. So a rollback reads again at most four times the bytes that it takes back.
+    /// last two. So a rollback reads again at most four times the bytes that it takes back. Many
+    /// levels are remembered at every fourth byte only.
     fn take_snapshot(&mut self, base: usize) {
-        if self.fallback.levels.is_empty() || self.fallback.levels.iter().any(Level::has_captured) {
+        let many = self.has_many_levels(0);
+        if self.fallback.levels.is_empty()
+            || many && base % 4 != 0
+            || self.fallback.levels.iter().any(Level::has_captured)
+        {
             return;
         }
         let readings = self
@@ -1569,7 +1602,9 @@ impl Recognizer for FallbackRecognizer<'_> {
             match lexer.dfa.dead_end(curr.lexer_state) {
                 DeadEnd::Reject => false,
                 DeadEnd::Emit => state.push_after_lexeme(curr.lexer_state, byte),
-                DeadEnd::FallBack => state.push_past_boundary(byte),
+                DeadEnd::FallBack => {
+                    !state.no_reading_begins_with(byte) && state.push_past_boundary(byte)
+                }
             }
         } else if next.has_lowest_match() {
             state.push_lazy_lexeme(next, byte)
@@ -1636,20 +1671,26 @@ impl ParserRecognizer<'_> {
     ///
     /// They are where the slice is within that reading's lexeme, and no reading above it comes to a
     /// newer boundary in any of the tokens, by which the others would be lost.
+    #[inline(always)]
     pub(crate) fn other_reading_subsumes(
         &mut self,
         idx: usize,
         budget: u64,
         tokens: &TokTrie,
     ) -> bool {
+        self.state.fallback_pending() && self.level_subsumes(idx, budget, tokens)
+    }
+
+    #[inline(never)]
+    fn level_subsumes(&mut self, idx: usize, budget: u64, tokens: &TokTrie) -> bool {
         let state = &mut *self.state;
-        if !state.fallback_pending() {
-            return false;
-        }
         let base = state.lexer_stack.len();
         let mut above = vec![state.lexer_state().lexer_state];
         for level in 1..=SLICED_LEVELS {
-            let reading = state.run_speculative("slice", |state| state.level(level, base));
+            let known = state.fallback.levels.get(level - 1).map(|l| l.reading);
+            let reading = known.unwrap_or_else(|| {
+                state.run_speculative("slice", |state| state.level(level, base))
+            });
             let lexer = state.shared_box.lexer_mut();
             let lexer_state = reading.top.lexer_state;
             let cancellation = state.cancellation.as_ref();
