@@ -320,6 +320,27 @@ def test_as_the_reference_on_a_real_vocabulary(engine: Engine) -> None:
     assert compared >= 250
 
 
+@pytest.mark.parametrize("gap", [64, 0])
+def test_as_the_reference_with_many_levels(engine: Engine, gap: int) -> None:
+    # Every a, and in the second every letter, could be an item; no two levels are in one state.
+    tokenizer, words = small_vocabulary(engine)
+    items = [
+        either(one_of("a"), cat(times(one_of("ab"), 40), one_of("c"))),
+        either(one_of("ab"), cat(one_of("a"), times(one_of("ab"), 30), one_of("c"))),
+        either(one_of("ab"), cat(times(one_of("ab"), 24), either(EMPTY, times(one_of("ab"), 20)))),
+    ]
+    threshold(engine, gap)
+    try:
+        for item in items:
+            terminals = {"ITEM": Terminal(item), "END": Terminal(one_of("d"))}
+            rules = {"start": (("list", "END"),), "list": (("ITEM",), ("list", "ITEM"))}
+            for seed in range(4):
+                grammar = Grammar(rules, terminals)
+                assert compare(tokenizer, words, grammar, Random(seed), steps=50) >= 30
+    finally:
+        threshold(engine, 64)
+
+
 def test_the_reference_reads_the_examples() -> None:
     listed = Grammar(
         {"start": (("STEM", "SUFFIX"),)},
