@@ -26,6 +26,10 @@ lint: install
 	$(BIN)/ruff format --check src tests benchmarks tools examples
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache > /dev/null || $(BIN)/lint-imports --no-cache
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-actions action.yml
+	$(BIN)/zizmor --quiet --offline action.yml .github
+	$(BIN)/python tools/check_shell.py
 
 report: install
 	$(BIN)/llgbench report --print

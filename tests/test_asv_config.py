@@ -39,6 +39,7 @@ def test_asv_reads_the_configuration(checkout: Path, monkeypatch: pytest.MonkeyP
     conf = Config.load(str(path))
     assert conf.repo == str(checkout)
     assert conf.branches == ["main"]
+    assert conf.show_commit_url == "https://github.com/guidance-ai/llguidance/commit/"
     assert "--crate-type cdylib" in conf.build_command[0]
     assert conf.build_command[0].startswith("in-dir={build_dir} /bin/cargo ")
     assert conf.matrix == {}  # no path in the name of the environment, which is the series'

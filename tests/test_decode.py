@@ -13,6 +13,7 @@ import faulty_engine
 import numpy as np
 import pytest
 from conftest import Lab
+from test_plots import assert_readable
 
 from llgbench.asv import decode_suite, suite
 from llgbench.commands import decode as command
@@ -278,7 +279,13 @@ def test_the_report_has_a_section_and_a_picture(
     text = report_decode.write(record, tmp_path)
     assert "synthetic nano (random weights)" in text
     assert f"]({report_decode.PICTURE})" in text
-    assert (tmp_path / report_decode.PICTURE).read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / report_decode.PICTURE).is_file()
+    figure = report_decode.picture(record)
+    assert figure is not None
+    assert_readable(figure)
+    (panel,) = figure.axes
+    assert panel.get_title(loc="left") == f"json-enum on {SPM}"
+    assert len(panel.get_yticklabels()) == len(record.entries)
     widths = {line.count("|") for line in text.splitlines() if line.startswith("|")}
     assert len(widths) == 1
     for row in report_decode.rows(record):

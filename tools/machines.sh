@@ -7,7 +7,7 @@
 #
 # PART names other tests than the part below.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 python=$(realpath -s "${PYTHON:-.venv/bin/python}")
 # shellcheck disable=SC2206
 part=(${PART:-}) && [ "${#part[@]}" -gt 0 ] || part=(tests/test_native.py tests/test_paths.py tests/test_callgrind.py tests/test_counter.py

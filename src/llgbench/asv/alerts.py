@@ -111,8 +111,8 @@ def _of_asv(
     repository: Repository | None,
 ) -> Found:
     known = asv_results.benchmarks(results)
-    order, notes = _order(results, measured, repository)
-    every = series.collect(measured, known, order)
+    places, notes = order(measured, repository or history.beside(results))
+    every = series.collect(measured, known, places)
     by_subject: dict[Subject, list[Decision]] = {}
     for decision in decided:
         by_subject.setdefault(decision.subject, []).append(decision)
@@ -136,29 +136,33 @@ def _of_asv(
     return Found(tuple(sorted(found, key=lambda a: a.since)), tuple(notes))
 
 
-def _order(
-    results: Path, measured: Sequence[asv_results.Results], repository: Repository | None
+def order(
+    measured: Sequence[asv_results.Results], repository: Repository | None
 ) -> tuple[History, list[str]]:
-    """Return the order of commits, and what a reader must know of it."""
+    """Return the order of commits, and what a reader must know of it.
+
+    Raises:
+        InputError: the repository cannot be read.
+    """
     if not measured:
         return History(), []
-    used = repository or history.beside(results)
-    if used is None:
+    if repository is None:
         return History(), [
             "no repository beside the results: commits are in the order of their dates, and "
             "branches are not told apart; --repo names one"
         ]
-    order = history.read(used)
+    places = history.read(repository)
     commits = {one.commit for one in measured}
-    missing = commits - set(order.places)
+    missing = commits - set(places.places)
     if missing == commits:
         return History(), [
-            f"{used.path} has none of these commits: they are in the order of their dates, and "
-            "branches are not told apart"
+            f"{repository.path} has none of these commits: they are in the order of their dates, "
+            "and branches are not told apart"
         ]
     if missing:
-        return order, [f"{len(missing)} commits are not in {used.path}: a history of their own"]
-    return order, []
+        elsewhere = f"{len(missing)} commits are not in {repository.path}: a history of their own"
+        return places, [elsewhere]
+    return places, []
 
 
 def _decided(alert: Alert, decided: Sequence[Decision]) -> Alert:

@@ -113,6 +113,7 @@ def configuration(repo: Path, branch: str) -> dict[str, object]:
         "version": 1,
         "project": "llguidance",
         "project_url": "https://github.com/guidance-ai/llguidance",
+        "show_commit_url": "https://github.com/guidance-ai/llguidance/commit/",
         "repo": str(repo),
         "branches": [branch],
         "dvcs": "git",

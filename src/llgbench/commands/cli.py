@@ -17,8 +17,10 @@ from llgbench.commands.decode import decode_command
 from llgbench.commands.doctor import doctor_command
 from llgbench.commands.engine import engine_group
 from llgbench.commands.overhead import overhead_command
+from llgbench.commands.pr import pr_command
 from llgbench.commands.report import report_command
 from llgbench.commands.run import run
+from llgbench.commands.site import site_command
 from llgbench.commands.verify import verify_command
 from llgbench.commands.vocab import vocab_group
 from llgbench.errors import LlgbenchError
@@ -49,8 +51,10 @@ for _command in (
     check,
     run,
     compare_command,
+    pr_command,
     alerts_command,
     asv_command,
+    site_command,
     report_command,
     overhead_command,
     doctor_command,

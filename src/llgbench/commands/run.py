@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from llgbench import output
+from llgbench.commands import given
 from llgbench.commands.options import limit_options, limits
 from llgbench.errors import InputError
 from llgbench.inputs.configuration import Configuration, Profile, grid
@@ -86,6 +87,10 @@ def run(
     from llgbench.inputs.variant import DEFAULT_VARIANTS
     from llgbench.measure import recording, supervisor
 
+    if rounds is not None and (case_names or maskbench or grammar):
+        given.refuse("chooses cases and rounds, and both are given", "profile")
+    if maskbench is not None and profile == "quick":
+        given.refuse("quick does not go with --maskbench, whose rounds are its own", "profile")
     chosen = variants or DEFAULT_VARIANTS
     cases = _own_cases(maskbench, grammar, texts, special_tokens, text_format)
     if cases is not None and case_names:

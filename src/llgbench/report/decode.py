@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from llgbench import files
+from matplotlib.figure import Figure
+
 from llgbench.decode import summary
 from llgbench.decode.plan import MODES, PARTS, UNCONSTRAINED
 from llgbench.decode.recording import FOLDER
 from llgbench.decode.summary import Summary, summarize, verdict
-from llgbench.errors import RecordError
 from llgbench.records import record as records
 from llgbench.records.record import SOUND, Entry, Record
-from llgbench.report.plots import png
+from llgbench.report import plots
 from llgbench.shown import in_markdown, visible
 
 PICTURE = "decode.png"
@@ -124,27 +124,22 @@ def write(record: Record, folder: Path) -> str:
     Raises:
         RecordError: the folder cannot be written.
     """
-    drawn = picture(record, folder / PICTURE)
-    return markdown(record, PICTURE if drawn else "")
+    drawn = picture(record)
+    if drawn is None:
+        return markdown(record, "")
+    plots.save(drawn, folder / PICTURE)
+    return markdown(record, PICTURE)
 
 
-def picture(record: Record, path: Path) -> bool:
-    """Draw a stacked bar an entry, a panel a vocab; False where there is nothing to draw.
-
-    Raises:
-        RecordError: the file cannot be written.
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
+def picture(record: Record) -> Figure | None:
+    """Draw a stacked bar an entry, a panel a vocab; None where there is nothing to draw."""
     shown = [(entry, summarize(entry)) for entry in _ordered(record)]
     if all(s is None for _, s in shown):
-        return False
+        return None
     panels = list(dict.fromkeys(_panel(entry) for entry, _ in shown))
     sizes = [sum(_panel(entry) == panel for entry, _ in shown) for panel in panels]
-    figure = Figure(figsize=(9, 1.2 + 0.34 * sum(sizes) + 0.7 * len(panels)), layout="constrained")
-    FigureCanvasAgg(figure)
-    figure.suptitle(visible(_what_ran(record)), fontsize=9)
+    figure = plots.new(1.2 + 0.34 * sum(sizes) + 0.7 * len(panels))
+    figure.suptitle(visible(_what_ran(record)))
     axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=sizes)[:, 0]
     used = [name for name in _DRAWN if any(s and s.parts[name] > 0 for _, s in shown)]
     for ax, panel in zip(axes, panels, strict=True):
@@ -158,18 +153,17 @@ def picture(record: Record, path: Path) -> bool:
         for at, ((entry, s), end) in enumerate(zip(bars, left, strict=True)):
             if entry.configuration.variant != UNCONSTRAINED:
                 beside = f"{100 * s.share:.1f}%" if s else _why_no_bar(entry)
-                ax.text(end, at, f" {beside}", va="center", fontsize=7)
-        ax.set_yticks(range(len(bars)), [_bar_label(entry) for entry, _ in bars], fontsize=7)
+                ax.text(end, at, f" {beside}", va="center")
+        ax.set_yticks(range(len(bars)), [_bar_label(entry) for entry, _ in bars])
         ax.invert_yaxis()
-        ax.set_title(visible(" on ".join(panel)), fontsize=9, loc="left")
+        ax.set_title(visible(" on ".join(panel)), loc="left")
         ax.margins(x=0.08)
-        ax.tick_params(axis="x", labelsize=7)
+        ax.xaxis.set_major_formatter("{x:,.0f}")
         ax.spines[["top", "right"]].set_visible(False)
-    axes[-1].set_xlabel("mean time of a step, µs; beside it the grammar's share", fontsize=8)
+    axes[-1].set_xlabel("mean time of a step, µs; beside it the grammar's share")
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=8)
-    files.write(path, png(figure, 150), error=RecordError)
-    return True
+    figure.legend(handles, labels, loc="outside lower center", ncols=4)
+    return figure
 
 
 def _ordered(record: Record) -> list[Entry]:

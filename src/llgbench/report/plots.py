@@ -1,6 +1,8 @@
 """Pictures of a record: the tails by variant, and what a step costs by a family's parameter.
 
-Drawn with matplotlib's Agg backend, which needs no display.
+Drawn with matplotlib's Agg backend, which needs no display. The style of every picture is here: all
+are drawn WIDTH wide with text of FONT points or more, which a page that shows them 800 pixels wide
+makes 12 pixels; legends stand beside the data.
 """
 
 from __future__ import annotations
@@ -28,15 +30,31 @@ from llgbench.shown import visible
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# A dollar sign in a name is no formula.
-matplotlib.rcParams["text.parse_math"] = False
+# In inches and points.
+WIDTH = 9.0
+FONT = 10.0
+_LARGER = FONT + 1
+
+matplotlib.rcParams.update(
+    {
+        "text.parse_math": False,  # a dollar sign in a name is no formula
+        "font.size": FONT,
+        "axes.titlesize": FONT,
+        "figure.titlesize": _LARGER,
+        "legend.fontsize": FONT,
+    }
+)
 
 # Okabe and Ito's colours, told apart by the colour-blind as well; yellow is too pale for a line.
 _COLOURS = ("#000000", "#E69F00", "#0072B2", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
 _MARKERS = "osD^vPX"
 _PERCENTILES = (0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999)
-_COLUMNS = 3
-_MAX_STEP = 0.14
+_COLUMNS = 2
+_MAX_STEP = 0.16
+_DPI = 130
+# Along a line, as a share of the panel; in points.
+_MARK_EVERY = 0.12
+_NESTED = 2.5
 
 
 def pictures(records: Sequence[Record], folder: Path) -> dict[str, Path]:
@@ -50,10 +68,10 @@ def pictures(records: Sequence[Record], folder: Path) -> dict[str, Path]:
     found = {}
     for index, record in enumerate(records):
         for name, draw in (("tails", tails), ("checkpoints", checkpoints)):
-            key = picture_name(name, index)
-            path = draw(record, folder / f"{key}.png")
-            if path is not None:
-                found[key] = path
+            figure = draw(record)
+            if figure is not None:
+                key = picture_name(name, index)
+                found[key] = save(figure, folder / f"{key}.png")
     return found
 
 
@@ -62,17 +80,17 @@ def picture_name(name: str, index: int) -> str:
     return name if index == 0 else f"{name}-{index + 1}"
 
 
-def tails(record: Record, path: Path) -> Path | None:
+def tails(record: Record) -> Figure | None:
     """Draw cold TBM by percentile on a scale of nines: a panel a vocab, a line a variant.
 
     Every line of a panel is of the same cases, the pooled ones (all where there are none), so
     that the lines compare; a variant that is wrong in any of them is dashed.
 
     Returns:
-        The path; None where there is no panel to draw.
+        The picture; None where there is no panel to draw.
 
     Raises:
-        RecordError: nothing was measured, or the file cannot be written.
+        RecordError: nothing was measured.
     """
     view = View(record)
     panels = [
@@ -86,19 +104,19 @@ def tails(record: Record, path: Path) -> Path | None:
     figure, axes = _grid(len(panels), "Cold TBM by percentile; dashed: masks are wrong")
     for ax, (vocab, name, cases) in zip(axes, panels, strict=True):
         _tail_panel(ax, view, vocab, cases)
-        ax.set_title(visible(f"{vocab}: {plural(len(cases), name)}"), fontsize=10)
+        ax.set_title(visible(f"{vocab}: {plural(len(cases), name)}"))
         ax.set_xlabel("percentile")
-    return _save(figure, path)
+    return figure
 
 
-def checkpoints(record: Record, path: Path) -> Path | None:
+def checkpoints(record: Record) -> Figure | None:
     """Draw a step's cold TBM by the parameter of each family of cases, median and maximum.
 
     Returns:
-        The path; None where the record has no family.
+        The picture; None where the record has no family.
 
     Raises:
-        RecordError: nothing was measured, or the file cannot be written.
+        RecordError: nothing was measured.
     """
     view = View(record)
     panels = [(vocab, family) for vocab in view.vocabs for family in families(view, vocab)]
@@ -107,9 +125,9 @@ def checkpoints(record: Record, path: Path) -> Path | None:
     figure, axes = _grid(len(panels), "Cold TBM by n: maximum solid, median dotted")
     for ax, (vocab, family) in zip(axes, panels, strict=True):
         _family_panel(ax, view, vocab, family)
-        ax.set_title(visible(f"{family} on {vocab}"), fontsize=10)
+        ax.set_title(visible(f"{family} on {vocab}"))
         ax.set_xlabel("n")
-    return _save(figure, path)
+    return figure
 
 
 def _pools(view: View, vocab: str) -> list[tuple[str, list[str]]]:
@@ -154,14 +172,16 @@ def _tail_panel(ax: Axes, view: View, vocab: str, cases: Sequence[str]) -> None:
         shown = len(times) - MIN_ABOVE + 1
         if shown > 0:
             chosen = np.unique(_nine_spaced(len(times))[_nine_spaced(len(times)) < shown])
-            ax.plot(_nines(chosen / len(times)), times[chosen], label=name, **style)
+            # Each line's marks lie between those of the others, so that lines that coincide
+            # show whose they are.
+            every = (_MARK_EVERY * index / len(view.columns), _MARK_EVERY)
+            ax.plot(
+                _nines(chosen / len(times)), times[chosen], label=name, markevery=every, **style
+            )
         else:
             ax.plot([], [], label=name, **style)
         # Side by side, so that equal maxima do not hide each other.
-        ax.plot(
-            at_max + _MAX_STEP * index, times[-1], color=style["color"], marker=_marker(index),
-            markersize=5, linestyle="none",
-        )  # fmt: skip
+        ax.plot(at_max + _MAX_STEP * index, times[-1], **{**style, "linestyle": "none"})
     ticks = [q for q in _PERCENTILES if _nines(q / 100) <= end]
     middle = at_max + _MAX_STEP * (len(view.columns) - 1) / 2
     ax.axvline(end + 0.15, color="#bbbbbb", linewidth=0.8)
@@ -177,17 +197,19 @@ def _family_panel(ax: Axes, view: View, vocab: str, family: str) -> None:
     for index, column in enumerate(view.columns):
         points = family_points(view, family, vocab, column)
         if not points:
-            _not_available(ax, column)
+            if any(view.entry(case, vocab, column) for _, case in families(view, vocab)[family]):
+                _not_available(ax, column)
             continue
         wrong = sum(point.verdict == "wrong" for point in points)
         limited = sum(point.verdict == "limited" for point in points)
         said = f" (wrong in {wrong} of {len(points)})" if wrong else " (limited)" * bool(limited)
         style = _style(view, index, dashed=wrong > 0)
-        marker = {"marker": _marker(index), "markersize": 4}
+        # The marks of lines that coincide lie within each other.
+        style["markersize"] += _NESTED * (len(view.columns) - 1 - index)
         top = [(p.n, p.max_us) for p in points if p.max_us is not None]
-        ax.plot(*_xy(top), label=f"{column.label}{said}", **{**style, **marker})
+        ax.plot(*_xy(top), label=f"{column.label}{said}", **style)
         half = [(p.n, p.p50_us) for p in points if p.p50_us is not None]
-        ax.plot(*_xy(half), **{**style, **marker, "linestyle": ":"})
+        ax.plot(*_xy(half), **{**style, "linestyle": ":"})
     ax.set_xscale("log", base=2)
     ax.set_yscale("log")
     ticks = _apart(ns)
@@ -230,14 +252,14 @@ def _style(view: View, index: int, *, dashed: bool) -> dict[str, Any]:
     width = 1.3 + min(0.9 * (len(view.columns) - 1 - index), 2.7)
     return {
         "color": _COLOURS[index % len(_COLOURS)],
+        "marker": _MARKERS[index % len(_MARKERS)],
+        "markersize": 5.0,
+        "markerfacecolor": "white",
+        "markeredgewidth": 1.4,
         "linestyle": (0, (4, 1.5)) if dashed else "-",
         "linewidth": width,
         "alpha": 0.9,
     }
-
-
-def _marker(index: int) -> str:
-    return _MARKERS[index % len(_MARKERS)]
 
 
 def _finish(ax: Axes, below: float = 0.15) -> None:
@@ -246,17 +268,14 @@ def _finish(ax: Axes, below: float = 0.15) -> None:
     ax.grid(which="major", color="#dddddd", linewidth=0.6)
     ax.spines[["top", "right"]].set_visible(False)
     # Below the panel: within it the legend would lie upon a line sooner or later.
-    ax.legend(
-        loc="upper center", bbox_to_anchor=(0.5, -below), fontsize=8, frameon=False, handlelength=3
-    )
+    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -below), frameon=False, handlelength=3)
 
 
 def _grid(n: int, title: str) -> tuple[Figure, list[Axes]]:
     columns = min(n, _COLUMNS)
     rows = -(-n // columns)
-    figure = Figure(figsize=(max(4.6 * columns, 5.5), 4.4 * rows + 0.4), layout="constrained")
-    FigureCanvasAgg(figure)
-    figure.suptitle(title, fontsize=12)
+    figure = new(4.4 * rows + 0.4)
+    figure.suptitle(title)
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for ax in axes[n:]:
         ax.set_visible(False)
@@ -265,15 +284,22 @@ def _grid(n: int, title: str) -> tuple[Figure, list[Axes]]:
     return figure, list(axes[:n])
 
 
-def _save(figure: Figure, path: Path) -> Path:
-    files.write(path, png(figure, 130), error=RecordError)
-    return path
+def new(height: float) -> Figure:
+    """Return an empty figure of the style, its height in inches."""
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
 
 
-def png(figure: Figure, dpi: int) -> bytes:
-    """Return a figure as a PNG; text in it that the font lacks is drawn as boxes, in silence."""
+def save(figure: Figure, path: Path) -> Path:
+    """Write a figure as a PNG; text in it that the font lacks is drawn as boxes, in silence.
+
+    Raises:
+        RecordError: the file cannot be written.
+    """
     drawn = io.BytesIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        figure.savefig(drawn, format="png", dpi=dpi)
-    return drawn.getvalue()
+        figure.savefig(drawn, format="png", dpi=_DPI)
+    files.write(path, drawn.getvalue(), error=RecordError)
+    return path
