@@ -709,14 +709,19 @@ def test_stop_lexemes_whose_stop_is_forced_next(tokenizer: Tokenizer) -> None:
             assert captures(m) == [("word", word)]
 
 
-def test_nothing_follows_a_level_that_gives_bytes_back(tokenizer: Tokenizer) -> None:
+@pytest.mark.parametrize("n", [3, 70])
+def test_nothing_follows_a_level_that_gives_bytes_back(tokenizer: Tokenizer, n: int) -> None:
     # The stop's byte is not what must follow, so as on stock this reading goes no further.
-    grammar = 'start: HEAD w "!"\nHEAD: /x|xyza<qqq/\nw[stop="<"]: /[a-z]+/\n'
+    grammar = f'start: HEAD w "!"\nHEAD: /x|x[a-z]{{{n}}}<!qq/\nw[stop="<"]: /[a-z]+/\n'
     with matcher(tokenizer, grammar, no_forcing=True) as m:
-        assert reads(m, "xyza<") == 5
-        assert next_bytes(m) == b"q"
-        assert m.validate(b"!") == 0
+        for byte in b"x" + b"y" * n + b"<":
+            assert m.consume(byte)
         assert not m.is_accepting()
+        # The "!" is of the longer reading, and does not end the text in the other.
+        assert next_bytes(m) == b"!"
+        assert m.consume(ord("!"))
+        assert not m.is_accepting()
+        assert next_bytes(m) == b"q"
 
 
 def test_the_end_token_ends_a_lexeme_behind_a_boundary(tokenizer: Tokenizer) -> None:
