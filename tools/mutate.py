@@ -100,7 +100,8 @@ FAULTS = (
         "&& reading.top.lexer_state",
     ),
     Fault(
-        "no snapshots", "snapshots.push(Snapshot { base, readings });", "let _: Vec<Reading> = readings;"
+        "no snapshots", "snapshots.push(Snapshot { base, readings });",
+        "let _: Vec<Reading> = readings;"
     ),
     Fault("snapshots of rows that were written over", "readings.pop();", "break;"),
     Fault(
