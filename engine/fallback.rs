@@ -41,6 +41,12 @@ use super::*;
 /// How many bytes after a boundary are read again rather than kept in step.
 static THRESHOLD: AtomicUsize = AtomicUsize::new(64);
 
+/// More levels than this are not passed through one by one at each byte of a walk.
+const MANY: usize = 16;
+
+/// How many levels are asked whether they allow a whole slice of the vocabulary.
+const SLICED_LEVELS: usize = 2;
+
 /// Sets the threshold of parsers created from now on; for measurements.
 pub fn set_fallback_threshold(bytes: usize) {
     THRESHOLD.store(bytes, Ordering::Relaxed);
@@ -128,6 +134,69 @@ struct Level {
     in_walk: bool,
 }
 
+impl Level {
+    /// A level that is kept in step and has captured nothing.
+    fn kept(reading: Reading) -> Self {
+        Level {
+            reading,
+            captures: Captures::new(),
+            in_walk: false,
+        }
+    }
+
+    fn has_captured(&self) -> bool {
+        !self.captures.capture_list.is_empty()
+    }
+}
+
+/// The readings of the levels when the stack had `base` entries. Their rows are still there.
+#[derive(Clone)]
+struct Snapshot {
+    base: usize,
+    readings: Vec<Reading>,
+}
+
+/// Which states of the lexer the readings above a level are in, at one byte.
+#[derive(Clone, Default)]
+struct StatesSeen {
+    few: Vec<StateID>,
+    /// By state, the number of the byte at which it was seen last; used where levels are many.
+    many: Vec<u32>,
+    number: u32,
+    are_many: bool,
+}
+
+impl StatesSeen {
+    fn begin(&mut self, levels: usize) {
+        self.few.clear();
+        self.are_many = levels > MANY;
+        self.number = self.number.wrapping_add(1);
+        if self.number == 0 {
+            self.many.clear();
+            self.number = 1;
+        }
+    }
+
+    fn has(&self, state: StateID) -> bool {
+        match self.are_many {
+            true => self.many.get(state.as_usize()) == Some(&self.number),
+            false => self.few.contains(&state),
+        }
+    }
+
+    fn add(&mut self, state: StateID) {
+        if self.are_many {
+            let index = state.as_usize();
+            if self.many.len() <= index {
+                self.many.resize(index + 1, 0);
+            }
+            self.many[index] = self.number;
+        } else {
+            self.few.push(state);
+        }
+    }
+}
+
 /// Where the last fallback of a walk stood before its byte. The bytes that follow one prefix are
 /// tried one after another, and most die: what they share is read once.
 #[derive(Clone)]
@@ -136,6 +205,52 @@ struct Siblings {
     path: Vec<u8>,
     /// None where all readings die within the path.
     reading: Option<(Reading, usize)>,
+    /// Known once it was needed: bytes outside of it end all readings.
+    going_on: Option<ByteSet>,
+}
+
+/// What the lexer alone knows of a level's reading in a walk.
+#[derive(PartialEq, Eq)]
+enum Fate {
+    /// It ends within the bytes, and no newer boundary is in them.
+    Dies,
+    /// It is in the middle of its lexeme.
+    Lives(StateID),
+    /// A lexeme could end within the bytes.
+    Open,
+}
+
+#[derive(Clone, Copy, Default)]
+struct ByteSet([u64; 4]);
+
+impl ByteSet {
+    fn all() -> Self {
+        ByteSet([u64::MAX; 4])
+    }
+
+    fn only(byte: u8) -> Self {
+        let mut set = ByteSet::default();
+        set.0[usize::from(byte) / 64] = 1 << (byte % 64);
+        set
+    }
+
+    fn of(mut has: impl FnMut(u8) -> bool) -> Self {
+        let mut set = ByteSet::default();
+        for byte in 0..=255u8 {
+            set.0[usize::from(byte) / 64] |= u64::from(has(byte)) << (byte % 64);
+        }
+        set
+    }
+
+    fn has(&self, byte: u8) -> bool {
+        self.0[usize::from(byte) / 64] >> (byte % 64) & 1 == 1
+    }
+
+    fn add(&mut self, other: ByteSet) {
+        for (mine, its) in self.0.iter_mut().zip(other.0) {
+            *mine |= its;
+        }
+    }
 }
 
 #[derive(Clone, Default)]
@@ -144,8 +259,15 @@ pub(super) struct Fallback {
     threshold: usize,
     marks: Vec<Mark>,
     levels: Vec<Level>,
+    /// By position; for rollbacks.
+    snapshots: Vec<Snapshot>,
+    seen: StatesSeen,
     displaced: Vec<(usize, Row)>,
     siblings: Option<Siblings>,
+    /// In a walk, once a first byte has killed the reading on the stack: those that do not end all.
+    going_on_first: Option<ByteSet>,
+    /// Where levels are many: the bytes that a state survives.
+    alive: HashMap<StateID, ByteSet>,
     /// Rows and items below these belong to a level; 0 where there is none.
     rows_end: usize,
     pub(super) items_end: usize,
@@ -174,6 +296,14 @@ impl Fallback {
             ..Default::default()
         }
     }
+}
+
+/// What is known of the next byte without trying any.
+enum Hints {
+    /// It is this one, or there is more than one.
+    Forced(Option<u8>),
+    /// It has to be tried; these are likely.
+    Try(Vec<u8>),
 }
 
 /// Keeps the bytes of a reading's lexeme apart from the stack below, see `feed()`.
@@ -218,6 +348,18 @@ impl ParserState {
         (true, given_back)
     }
 
+    /// The limits of a mask or a forced run. Two readings are open, each of which may need what
+    /// stock allows to one.
+    pub(super) fn limits_of_step(&self) -> ParserLimits {
+        let mut limits = self.limits.clone();
+        if self.fallback.on {
+            limits.step_max_items = limits.step_max_items.saturating_mul(2);
+            limits.step_lexer_fuel = limits.step_lexer_fuel.saturating_mul(2);
+            limits.max_lexer_states = limits.max_lexer_states.saturating_mul(2);
+        }
+        limits
+    }
+
     /// To be called where not just the parser's own rows have infos.
     #[inline(never)]
     pub(super) fn assert_row_infos_of_levels(&self) {
@@ -229,16 +371,40 @@ impl ParserState {
         );
     }
 
-    /// To be called once tokens were rolled back.
+    /// Called once the stack was cut to roll tokens back; cuts the row infos as well.
+    #[inline(never)]
     pub(super) fn roll_fallback_back(&mut self) {
-        if !self.fallback.on {
-            return;
-        }
         // The cache is keyed by position, and other bytes may come to stand there.
         self.bias_cache = None;
-        self.keep_levels(0);
-        self.forget_marks(self.lexer_stack.len());
-        self.make_due_levels();
+        let base = self.lexer_stack.len();
+        self.forget_marks(base);
+        self.fallback.levels.clear();
+        let snapshots = &mut self.fallback.snapshots;
+        while snapshots
+            .last()
+            .is_some_and(|snapshot| snapshot.base > base)
+        {
+            snapshots.pop();
+        }
+        // What is to be read again must be of the one reading that is on the stack.
+        let since = self.fallback.marks.last().map_or(0, |mark| mark.at + 1);
+        let known = self
+            .fallback
+            .snapshots
+            .last()
+            .filter(|known| known.base >= since);
+        let from = match known {
+            Some(known) if self.committed_boundary(base).is_some() => {
+                self.fallback.levels = known.readings.iter().copied().map(Level::kept).collect();
+                known.base
+            }
+            _ => base,
+        };
+        self.note_levels_end();
+        for base in from + 1..=base {
+            self.bring_levels_to(base);
+        }
+        self.apart(|state| state.make_due_levels(base));
     }
 
     /// To be called when a trie walk has put the stack back.
@@ -252,6 +418,7 @@ impl ParserState {
     #[inline(never)]
     fn clean_up_after_walk(&mut self) {
         self.fallback.siblings = None;
+        self.fallback.going_on_first = None;
         self.put_rows_back();
         self.forget_marks(self.lexer_stack.len());
         if std::mem::take(&mut self.fallback.fleeting) {
@@ -291,11 +458,12 @@ impl ParserState {
         key
     }
 
-    /// Ends the lexeme at its boundary, if one is pending, and reads the rest to the end. As
-    /// `flush_lexer()`, it pushes one entry.
+    /// `flush_lexer()` with the fallback on: the lexeme ends here or, if it cannot and a boundary is
+    /// pending, there, and the rest is read to the end. As on stock, it pushes one entry.
     #[inline(never)]
-    pub(super) fn flush_by_fallback(&mut self) -> bool {
-        self.fallback_pending() && self.flush_fallback()
+    pub(super) fn flush_or_fall_back(&mut self) -> bool {
+        self.forget_lexeme(self.lexer_state().row_idx);
+        self.flush_on_stock() || self.fallback_pending() && self.flush_fallback()
     }
 
     fn flush_fallback(&mut self) -> bool {
@@ -342,22 +510,63 @@ impl ParserState {
         })
     }
 
-    /// `forced_byte()` where a boundary is pending: two readings are open, so both must agree.
-    pub(super) fn forced_byte_by_trial(&mut self) -> Option<u8> {
-        self.run_speculative("forced_byte", |state| {
-            let mut found = None;
-            for byte in 0..=255 {
-                if state.try_push_byte_or_fall_back(byte) {
-                    state.pop_lexer_states(1);
-                    if found.is_some() {
-                        return None;
+    /// `forced_byte()` where a boundary is pending: the byte on which all open readings agree.
+    pub(super) fn forced_byte_of_readings(&mut self) -> Option<u8> {
+        let byte = self.run_speculative("forced_byte", |state| match state.forced_by_hints() {
+            Hints::Forced(byte) => byte,
+            Hints::Try(bytes) => state.forced_by_trial(&bytes),
+        });
+        // A special token cannot be forced in the middle of a lexeme.
+        byte.filter(|&byte| byte != TokTrie::SPECIAL_TOKEN_MARKER)
+    }
+
+    /// What the lexer's own hints say of all readings together. They are trusted as on stock.
+    fn forced_by_hints(&mut self) -> Hints {
+        let base = self.base();
+        let mut state = self.lexer_state().lexer_state;
+        let mut boundary = self.committed_boundary(base);
+        let mut found = None;
+        for level in 1.. {
+            match self.lexer_mut().next_byte(state) {
+                NextByte::Dead => {}
+                NextByte::ForcedByte(byte) => {
+                    if found.is_some_and(|other| other != byte) {
+                        return Hints::Forced(None);
                     }
                     found = Some(byte);
                 }
+                hint => {
+                    let mut bytes: Vec<u8> = found.into_iter().collect();
+                    bytes.extend_from_slice(hint.some_bytes());
+                    return Hints::Try(bytes);
+                }
             }
-            // A special token cannot be forced in the middle of a lexeme.
-            found.filter(|&byte| byte != TokTrie::SPECIAL_TOKEN_MARKER)
-        })
+            if boundary.is_none() {
+                break;
+            }
+            let reading = self.level(level, base);
+            if reading.hidden > 0 {
+                break;
+            }
+            (state, boundary) = (reading.top.lexer_state, reading.boundary);
+        }
+        Hints::Forced(found)
+    }
+
+    /// The only byte that can follow, `likely` ones tried first.
+    fn forced_by_trial(&mut self, likely: &[u8]) -> Option<u8> {
+        let mut found = None;
+        let others = (0..=255).filter(|byte| !likely.contains(byte));
+        for byte in likely.iter().copied().chain(others) {
+            if found != Some(byte) && self.try_push_byte_or_fall_back(byte) {
+                self.pop_lexer_states(1);
+                if found.is_some() {
+                    return None;
+                }
+                found = Some(byte);
+            }
+        }
+        found
     }
 
     /// Makes way for a row that is about to be written over.
@@ -408,11 +617,26 @@ impl ParserState {
     // The ways in which a walk leaves a lexeme are called cold: registers then are saved where they
     // are called, and not at every byte.
 
+    /// Whether it is known that the first byte of a walk ends all readings, as most do.
+    #[inline(always)]
+    fn no_reading_begins_with(&self, byte: u8) -> bool {
+        let known = &self.fallback.going_on_first;
+        self.lexer_stack.len() == self.trie_lexer_stack
+            && known.as_ref().is_some_and(|going_on| !going_on.has(byte))
+    }
+
     /// Pushes a byte that kills the lexer in a state that is past an accepting one.
     #[cold]
     #[inline(never)]
     fn push_past_boundary(&mut self, byte: u8) -> bool {
-        !self.siblings_reject(byte) && self.fall_back(byte)
+        if self.lexer_stack.len() == self.trie_lexer_stack
+            && self.fallback.going_on_first.is_none()
+            && self.newest_boundary().is_some()
+        {
+            self.fallback.walked = true;
+            self.fallback.going_on_first = Some(self.bytes_going_on(1));
+        }
+        !self.no_reading_begins_with(byte) && !self.siblings_reject(byte) && self.fall_back(byte)
     }
 
     /// Pushes a byte that kills the lexer in a state that accepts.
@@ -532,7 +756,9 @@ impl ParserState {
 
     /// The index of the first byte of the lexeme that the committed entry at `at` is in.
     fn lexeme_start(&self, at: usize) -> usize {
-        let first = self.first_of_row(at);
+        // Rows never decrease along what is committed.
+        let row_idx = self.lexer_stack[at].row_idx;
+        let first = self.lexer_stack[..=at].partition_point(|entry| entry.row_idx < row_idx);
         match self.jump_at(first).and_then(|mark| mark.jump) {
             Some(from) => from,
             None => first + usize::from(self.lexer_stack[first].byte.is_none()),
@@ -639,6 +865,9 @@ impl ParserState {
     ///
     /// Levels have read what is below `base`: a boundary there is left to them, and a newer one is
     /// emitted on the spot. Returns the reading and its level, or none where all readings die.
+    ///
+    /// A reading that comes into the state of the one on the stack dies when that does. So it falls
+    /// back at once, and a run of boundaries that end alike is read in one pass.
     fn reread(
         &mut self,
         mut reading: Reading,
@@ -652,13 +881,22 @@ impl ParserState {
                 return None;
             }
             self.fallback.stats.reread_bytes += 1;
-            if self.step(&mut reading, level, at) {
+            if self.step(&mut reading, level, at) && !self.is_as_the_stack(&reading, at, base) {
                 at += 1;
                 continue;
             }
             (reading, level, at) = self.next_reading(reading, level, base)?;
         }
         Some((reading, level))
+    }
+
+    /// Whether a level that is being made has come, with the byte at `at`, into the state in which
+    /// the reading on the stack was after it. No boundary has been passed there since.
+    #[inline(always)]
+    fn is_as_the_stack(&self, reading: &Reading, at: usize, base: usize) -> bool {
+        base == 0
+            && reading.top.byte.is_some()
+            && reading.top.lexer_state == self.lexer_stack[at].lexer_state
     }
 
     /// Falls back from a reading that is stuck; also returns how far the new one has read.
@@ -670,12 +908,55 @@ impl ParserState {
     ) -> Option<(Reading, usize, usize)> {
         let boundary = reading.boundary?;
         if boundary.at + 1 < base {
-            Some((self.level(level + 1, base), level + 1, base))
+            let next = self.next_level(level, base)?;
+            Some((self.level(next, base), next, base))
         } else if self.emit(&mut reading, boundary) {
             Some((reading, level, boundary.at + 2))
         } else {
             None
         }
+    }
+
+    /// The level that follows; of many, the first that does not plainly die in the walk's bytes.
+    fn next_level(&mut self, level: usize, base: usize) -> Option<usize> {
+        let mut next = level + 1;
+        if self.has_many_levels(level) && !self.scratch.definitive {
+            while let Some(reading) = self.fallback.levels.get(next - 1).map(|l| l.reading) {
+                if self.fate_of(reading, base) != Fate::Dies {
+                    break;
+                }
+                reading.boundary?;
+                next += 1;
+            }
+        }
+        Some(next)
+    }
+
+    /// What becomes of a level's reading in the bytes of a walk, as far as the lexer alone knows.
+    fn fate_of(&mut self, reading: Reading, base: usize) -> Fate {
+        let mut state = reading.top.lexer_state;
+        if reading.hidden > 0 {
+            return Fate::Dies;
+        }
+        if self.accepts(reading.top) && base < self.lexer_stack.len() {
+            return Fate::Open;
+        }
+        for at in base..self.lexer_stack.len() {
+            let byte = self.lexer_stack[at].byte.unwrap_or(0);
+            let dfa = &mut self.lexer_mut().dfa;
+            // A hint is cheaper than a state of the lexer that nobody has asked for yet.
+            match dfa.next_byte(state) {
+                NextByte::ForcedByte(other) if other != byte => return Fate::Dies,
+                _ => state = dfa.transition(state, byte),
+            }
+            if state.is_dead() {
+                return Fate::Dies;
+            }
+            if state.has_lowest_match() || self.accepts_in(state) {
+                return Fate::Open;
+            }
+        }
+        Fate::Lives(state)
     }
 
     /// Advances the parser by a lexeme of `reading` that ends before or with the byte at `at`.
@@ -875,12 +1156,75 @@ impl ParserState {
         match self.known_siblings().map(|known| known.reading) {
             None => false,
             Some(None) => true,
-            Some(Some((reading, _))) => {
+            Some(Some((reading, level))) => {
                 let state = reading.top.lexer_state;
                 let dfa = &mut self.shared_box.lexer_mut().dfa;
-                dfa.transition(state, byte).is_dead() && dfa.dead_end(state) == DeadEnd::Reject
+                dfa.transition(state, byte).is_dead()
+                    && (dfa.dead_end(state) == DeadEnd::Reject
+                        || self.has_many_levels(level) && self.many_levels_reject(level, byte))
             }
         }
+    }
+
+    /// Whether passing through the levels after `level` one by one would take long.
+    #[inline(always)]
+    fn has_many_levels(&self, level: usize) -> bool {
+        self.fallback.levels.len() > level + MANY
+    }
+
+    /// Whether it is plain that no level from `level` on survives the byte after `siblings.path`.
+    #[cold]
+    fn many_levels_reject(&mut self, level: usize, byte: u8) -> bool {
+        let known = self
+            .fallback
+            .siblings
+            .as_ref()
+            .and_then(|known| known.going_on);
+        let going_on = known.unwrap_or_else(|| {
+            let made = self.bytes_going_on(level);
+            if let Some(siblings) = &mut self.fallback.siblings {
+                siblings.going_on = Some(made);
+            }
+            made
+        });
+        !going_on.has(byte)
+    }
+
+    /// The bytes that some level from `level` on may survive after those of the walk.
+    fn bytes_going_on(&mut self, level: usize) -> ByteSet {
+        let base = self.base();
+        let mut found = ByteSet::default();
+        for level in level.max(1).. {
+            let reading = match self.fallback.levels.get(level - 1) {
+                Some(level) => level.reading,
+                None => self.level(level, base),
+            };
+            match self.fate_of(reading, base) {
+                Fate::Open => return ByteSet::all(),
+                Fate::Dies => {}
+                Fate::Lives(state) => {
+                    let many = self.has_many_levels(0);
+                    let dfa = &mut self.shared_box.lexer_mut().dfa;
+                    let mut alive = || match dfa.next_byte(state) {
+                        NextByte::ForcedByte(only) => ByteSet::only(only),
+                        _ => ByteSet::of(|byte| !dfa.transition(state, byte).is_dead()),
+                    };
+                    found.add(match many {
+                        true => *self.fallback.alive.entry(state).or_insert_with(alive),
+                        false => alive(),
+                    });
+                    if dfa.dead_end(state) == DeadEnd::Emit {
+                        // A newer boundary: no level after this one counts.
+                        found.add(ByteSet::of(|byte| dfa.may_begin_with(byte)));
+                        return found;
+                    }
+                }
+            }
+            if reading.boundary.is_none() {
+                return found;
+            }
+        }
+        found
     }
 
     /// In a walk, what the top of the stack falls back to, all bytes on the stack read.
@@ -899,7 +1243,11 @@ impl ParserState {
         });
         let rows = reading.map_or(0, |(reading, _)| reading.top.row_idx as usize + 1);
         self.fallback.rows_in_use = self.fallback.rows_end.max(rows);
-        self.fallback.siblings = Some(Siblings { path, reading });
+        self.fallback.siblings = Some(Siblings {
+            path,
+            reading,
+            going_on: None,
+        });
         reading
     }
 
@@ -920,7 +1268,7 @@ impl ParserState {
         self.fallback.walked = !self.scratch.definitive;
         self.put_rows_back();
         if level > self.fallback.levels.len() {
-            self.make_level(base);
+            self.apart(|state| state.make_level(base));
         }
         if self.scratch.definitive {
             let captures = &mut self.fallback.levels[level - 1].captures;
@@ -939,7 +1287,7 @@ impl ParserState {
                 let boundary = self.committed_boundary(base);
                 // A walk makes no lexemes, and so needs no bytes of them.
                 let start = match boundary {
-                    Some(boundary) if self.scratch.definitive => self.lexeme_start(boundary.at),
+                    Some(_) if self.scratch.definitive => self.lexeme_start(base - 1),
                     _ => base,
                 };
                 Reading::of(self.lexer_stack[base - 1], start, boundary)
@@ -968,9 +1316,33 @@ impl ParserState {
         self.note_levels_end();
     }
 
+    /// Remembers the levels, so that a rollback to here or to a little later finds them.
+    ///
+    /// The older ones are, the fewer are kept: of the positions that a power of four divides, the
+    /// last two. So a rollback reads again at most four times the bytes that it takes back. Many
+    /// levels are remembered at every fourth byte only.
+    fn take_snapshot(&mut self, base: usize) {
+        let many = self.has_many_levels(0);
+        if self.fallback.levels.is_empty()
+            || many && base % 4 != 0
+            || self.fallback.levels.iter().any(Level::has_captured)
+        {
+            return;
+        }
+        let readings = self
+            .fallback
+            .levels
+            .iter()
+            .map(|level| level.reading)
+            .collect();
+        let reach = |at: usize| 2 << (at.trailing_zeros() & !1);
+        let snapshots = &mut self.fallback.snapshots;
+        snapshots.retain(|known| base - known.base <= reach(known.base));
+        snapshots.push(Snapshot { base, readings });
+    }
+
     /// Makes levels for boundaries that are more than the threshold behind.
-    fn make_due_levels(&mut self) {
-        let base = self.lexer_stack.len();
+    fn make_due_levels(&mut self, base: usize) {
         loop {
             match self.last_reading_boundary(base) {
                 Some(boundary) if base - 1 - boundary.at > self.fallback.threshold => {
@@ -994,32 +1366,59 @@ impl ParserState {
     #[inline(never)]
     fn sync_levels(&mut self) {
         self.fallback.out_of_step = false;
-        self.step_levels();
-        self.make_due_levels();
+        let base = self.lexer_stack.len();
+        self.bring_levels_to(base);
+        self.take_snapshot(base);
     }
 
-    /// Reads the byte on the top of the stack in every level.
-    fn step_levels(&mut self) {
-        let base = self.lexer_stack.len();
+    /// Brings levels that have read all but the last byte below `base` up to it.
+    fn bring_levels_to(&mut self, base: usize) {
+        self.apart(|state| {
+            state.step_levels(base);
+            state.make_due_levels(base);
+        });
+    }
+
+    /// Runs what the limits of a step are not meant for: bytes that were read before are read in
+    /// another context. The lexer may spend as much on that as on a mask.
+    fn apart<T>(&mut self, f: impl FnOnce(&mut Self) -> T) -> T {
+        let own = self.limits.step_lexer_fuel;
+        let items = self.stats.all_items;
+        let fuel = self.lexer().dfa.get_fuel();
+        self.lexer_mut().dfa.set_fuel(fuel.max(own));
+        let result = f(self);
+        self.lexer_mut().dfa.set_fuel(fuel);
+        let spent = self.stats.all_items - items;
+        self.max_all_items = self.max_all_items.saturating_add(spent);
+        result
+    }
+
+    /// Reads the last byte below `base` in every level.
+    fn step_levels(&mut self, base: usize) {
+        let mut seen = std::mem::take(&mut self.fallback.seen);
+        seen.begin(self.fallback.levels.len());
+        seen.add(self.lexer_stack[base - 1].lexer_state);
         let mut level = 1;
         while level <= self.fallback.levels.len() {
             self.fallback.stats.synced_bytes += 1;
             let mut reading = self.fallback.levels[level - 1].reading;
             let row_idx = reading.top.row_idx;
-            self.swap_captures(level);
-            let mut alive = self.step(&mut reading, level, base - 1);
-            self.swap_captures(level);
-            let through = !alive || self.dies_with_another(level, reading.top.lexer_state);
-            if through && reading.boundary.is_some() && level < self.fallback.levels.len() {
-                // The next level is what this one falls back to.
-                let dropped = self.fallback.levels.remove(level - 1).captures;
-                let captures = &mut self.fallback.levels[level - 1].captures;
-                let newer = std::mem::replace(captures, dropped);
-                newer
-                    .capture_list
-                    .into_iter()
-                    .for_each(|c| captures.push(c));
-                continue;
+            let mut alive = self.step_level(&mut reading, level, base - 1);
+            // The same byte will kill a level that is in the same state of the lexer as one above
+            // it, so it would only ever be passed through. Without it there are no more levels
+            // than the lexer has states, however long the text.
+            let through = !alive || seen.has(reading.top.lexer_state);
+            if through && reading.boundary.is_some() {
+                let last = level == self.fallback.levels.len();
+                if last && alive {
+                    self.fallback.levels[level - 1].reading = reading;
+                    self.make_level(base);
+                }
+                if !last || alive {
+                    self.drop_level(level);
+                    level += usize::from(last);
+                    continue;
+                }
             }
             if let (false, Some(boundary)) = (alive, reading.boundary) {
                 self.swap_captures(level);
@@ -1030,23 +1429,43 @@ impl ParserState {
                 }
                 self.swap_captures(level);
             }
-            if !alive {
+            if alive {
+                seen.add(reading.top.lexer_state);
+            } else {
                 reading = Reading::dead(row_idx);
                 self.keep_levels(level);
             }
             self.fallback.levels[level - 1].reading = reading;
             level += 1;
         }
+        self.fallback.seen = seen;
         self.note_levels_end();
     }
 
-    /// Whether a level above this one is in the same state of the lexer. The same byte then kills
-    /// both, so that this one is only ever passed through; without it there are no more levels than
-    /// the lexer has states, however long the text.
-    fn dies_with_another(&self, level: usize, state: StateID) -> bool {
-        let above = &self.fallback.levels[..level - 1];
-        self.lexer_state().lexer_state == state
-            || above.iter().any(|level| level.reading.top.lexer_state == state)
+    /// `step()` for a level that is kept in step; lexemes that end are captured in the level.
+    #[inline(always)]
+    fn step_level(&mut self, reading: &mut Reading, level: usize, at: usize) -> bool {
+        let byte = self.lexer_stack[at].byte.unwrap();
+        let state = reading.top.lexer_state;
+        let next = self.lexer_mut().dfa.transition(state, byte);
+        if !next.is_dead() && !next.has_lowest_match() || reading.hidden > 0 {
+            return self.step(reading, level, at);
+        }
+        self.swap_captures(level);
+        let alive = self.step(reading, level, at);
+        self.swap_captures(level);
+        alive
+    }
+
+    /// Drops a level that its next one, which is what it falls back to, takes the place of.
+    fn drop_level(&mut self, level: usize) {
+        let dropped = self.fallback.levels.remove(level - 1).captures;
+        let captures = &mut self.fallback.levels[level - 1].captures;
+        let newer = std::mem::replace(captures, dropped);
+        newer
+            .capture_list
+            .into_iter()
+            .for_each(|c| captures.push(c));
     }
 
     fn swap_captures(&mut self, level: usize) {
@@ -1064,13 +1483,21 @@ impl ParserState {
 
     /// The levels that are kept in step.
     fn kept_levels(&self) -> impl Iterator<Item = &Level> {
-        self.fallback.levels.iter().take_while(|level| !level.in_walk)
+        self.fallback
+            .levels
+            .iter()
+            .take_while(|level| !level.in_walk)
     }
 
     /// To be called before anything is committed.
     #[inline(always)]
     fn drop_walk_levels(&mut self) {
-        if self.fallback.levels.last().is_some_and(|level| level.in_walk) {
+        if self
+            .fallback
+            .levels
+            .last()
+            .is_some_and(|level| level.in_walk)
+        {
             let kept = self.kept_levels().count();
             self.keep_levels(kept);
         }
@@ -1099,6 +1526,16 @@ impl ParserState {
         if self.scratch.definitive {
             let infos = self.num_rows().max(self.fallback.row_infos_end);
             self.row_infos.truncate(infos);
+            // Rows above may now be written over.
+            for snapshot in &mut self.fallback.snapshots {
+                let readings = &mut snapshot.readings;
+                while readings
+                    .last()
+                    .is_some_and(|r| r.top.row_idx as usize >= infos)
+                {
+                    readings.pop();
+                }
+            }
         }
     }
 
@@ -1165,7 +1602,9 @@ impl Recognizer for FallbackRecognizer<'_> {
             match lexer.dfa.dead_end(curr.lexer_state) {
                 DeadEnd::Reject => false,
                 DeadEnd::Emit => state.push_after_lexeme(curr.lexer_state, byte),
-                DeadEnd::FallBack => state.push_past_boundary(byte),
+                DeadEnd::FallBack => {
+                    !state.no_reading_begins_with(byte) && state.push_past_boundary(byte)
+                }
             }
         } else if next.has_lowest_match() {
             state.push_lazy_lexeme(next, byte)
@@ -1184,7 +1623,95 @@ impl Recognizer for FallbackRecognizer<'_> {
     }
 }
 
+/// Looks for tokens in which a lexeme could end, following the lexer alone.
+struct EndsOfLexemes<'a> {
+    lexer: &'a mut Lexer,
+    states: Vec<StateID>,
+    found: bool,
+}
+
+impl EndsOfLexemes<'_> {
+    fn are_in(tokens: &TokTrie, lexer: &mut Lexer, state: StateID) -> bool {
+        let mut ends = EndsOfLexemes {
+            lexer,
+            states: vec![state],
+            found: false,
+        };
+        tokens.add_bias(&mut ends, &mut tokens.alloc_token_set(), &[]);
+        ends.found
+    }
+}
+
+impl Recognizer for EndsOfLexemes<'_> {
+    fn pop_bytes(&mut self, num: usize) {
+        self.states.truncate(self.states.len() - num);
+    }
+
+    fn collapse(&mut self) {}
+
+    fn trie_finished(&mut self) {}
+
+    fn try_push_byte(&mut self, byte: u8) -> bool {
+        let state = self.states[self.states.len() - 1];
+        let next = self.lexer.dfa.transition(state, byte);
+        if self.found || next.is_dead() {
+            return false;
+        }
+        if next.has_lowest_match() || self.lexer.dfa.dead_end(next) == DeadEnd::Emit {
+            self.found = true;
+            return false;
+        }
+        self.states.push(next);
+        true
+    }
+}
+
 impl ParserRecognizer<'_> {
+    /// Whether all tokens of a slice are allowed by a reading other than the stack's.
+    ///
+    /// They are where the slice is within that reading's lexeme, and no reading above it comes to a
+    /// newer boundary in any of the tokens, by which the others would be lost.
+    #[inline(always)]
+    pub(crate) fn other_reading_subsumes(
+        &mut self,
+        idx: usize,
+        budget: u64,
+        tokens: &TokTrie,
+    ) -> bool {
+        self.state.fallback_pending() && self.level_subsumes(idx, budget, tokens)
+    }
+
+    #[inline(never)]
+    fn level_subsumes(&mut self, idx: usize, budget: u64, tokens: &TokTrie) -> bool {
+        let state = &mut *self.state;
+        let base = state.lexer_stack.len();
+        let mut above = vec![state.lexer_state().lexer_state];
+        for level in 1..=SLICED_LEVELS {
+            let known = state.fallback.levels.get(level - 1).map(|l| l.reading);
+            let reading = known.unwrap_or_else(|| {
+                state.run_speculative("slice", |state| state.level(level, base))
+            });
+            let lexer = state.shared_box.lexer_mut();
+            let lexer_state = reading.top.lexer_state;
+            let cancellation = state.cancellation.as_ref();
+            if reading.hidden == 0
+                && lexer.subsume_possible(lexer_state)
+                && lexer
+                    .check_subsume(lexer_state, idx, budget, cancellation)
+                    .unwrap_or(false)
+            {
+                return !above
+                    .iter()
+                    .any(|&state| EndsOfLexemes::are_in(tokens, lexer, state));
+            }
+            if reading.boundary.is_none() {
+                return false;
+            }
+            above.push(lexer_state);
+        }
+        false
+    }
+
     /// This recognizer with the fallback on; only to be used where it is.
     fn with_fallback(&mut self) -> FallbackRecognizer<'_> {
         FallbackRecognizer { state: self.state }

@@ -132,15 +132,24 @@ Rules = Mapping[str, tuple[tuple[str, ...], ...]]
 # An Earley item: rule, alternative, dot, and the set it began in.
 Item = tuple[str, int, int, int]
 Chart = tuple[frozenset[Item], ...]
+# What a set of the chart was made by: ignored bytes, and those of the terminal after them.
+Lexeme = tuple[bytes, bytes]
 
 
 class Grammar:
-    """Rules over terminals, ``start`` among them; ``skip`` may stand after any terminal."""
+    """Rules over terminals, ``start`` among them; ``skip`` may stand after any terminal.
+
+    Of the rules and terminals in ``captured`` the bytes are captured; their names are lower case.
+    """
 
     def __init__(
-        self, rules: Rules, terminals: Mapping[str, Terminal], skip: Terminal | None = None
+        self,
+        rules: Rules,
+        terminals: Mapping[str, Terminal],
+        skip: Terminal | None = None,
+        captured: frozenset[str] = frozenset(),
     ) -> None:
-        self.rules, self.terminals = rules, dict(terminals)
+        self.rules, self.terminals, self.captured = rules, dict(terminals), captured
         if skip is not None:
             self.terminals["%ignore"] = skip
         self._after: dict[tuple[Chart, frozenset[str]], Chart] = {}
@@ -148,29 +157,35 @@ class Grammar:
     def to_lark(self) -> str:
         lines = []
         for name, alternatives in self.rules.items():
-            lines.append(f"{name}: " + " | ".join(" ".join(a) or '""' for a in alternatives))
+            capture = "[capture]" if name in self.captured else ""
+            lines.append(
+                f"{name}{capture}: " + " | ".join(" ".join(a) or '""' for a in alternatives)
+            )
         for name, terminal in self.terminals.items():
             pattern = f"/{to_pattern(terminal.regex)}/"
             if name == "%ignore":
                 lines.append(f"%ignore {pattern}")
-            elif terminal.lazy:
-                lines.append(f'{name}[suffix="{terminal.suffix}"]: {pattern}')
             else:
-                lines.append(f"{name}: {pattern}")
+                attributes = [f'suffix="{terminal.suffix}"'] if terminal.lazy else []
+                attributes += ["capture"] if name in self.captured else []
+                inner = f"[{', '.join(attributes)}]" if attributes else ""
+                lines.append(f"{name}{inner}: {pattern}")
         return "\n".join(lines) + "\n"
 
     def start(self) -> State:
         chart = (self._close((), {("start", a, 0, 0) for a in range(len(self.rules["start"]))}),)
         return self.reading(chart)
 
-    def reading(self, chart: Chart) -> State:
+    def reading(
+        self, chart: Chart, lexemes: tuple[Lexeme, ...] = (), skipped: bytes = b""
+    ) -> State:
         """Return the state in which a lexeme begins."""
         allowed = self._next_symbols(chart) & self.terminals.keys()
         # What is ignored is so after a terminal, and where another can follow.
         if "%ignore" in self.terminals and len(chart) > 1 and allowed:
             allowed |= {"%ignore"}
         lexer = tuple((name, self.terminals[name].whole) for name in sorted(allowed))
-        return State(self, chart, lexer)
+        return State(self, chart, lexer, lexemes, skipped)
 
     def consume(self, chart: Chart, matches: frozenset[str]) -> Chart:
         if "%ignore" in matches:
@@ -219,6 +234,8 @@ class State:
     Attributes:
         chart: the parser, before the current lexeme.
         lexer: the terminals still alive, with what each must still match.
+        lexemes: one for each set of the chart, but for the first.
+        skipped: the ignored bytes since the last of them.
         data: the current lexeme's bytes.
         match: the newest accepting position in it, as a length and the terminals that match.
     """
@@ -226,6 +243,8 @@ class State:
     grammar: Grammar
     chart: Chart
     lexer: tuple[tuple[str, Regex], ...]
+    lexemes: tuple[Lexeme, ...] = ()
+    skipped: bytes = b""
     data: bytes = b""
     match: tuple[int, frozenset[str]] | None = None
 
@@ -239,9 +258,9 @@ class State:
         matches = {name for name, regex in lexer if nullable(regex)}
         lazy = frozenset(name for name in matches if self.grammar.terminals[name].lazy)
         if lazy:
-            return self.grammar.reading(self.grammar.consume(self.chart, lazy))
+            return self._after(lazy, data)
         match = (len(data), frozenset(matches)) if matches else self.match
-        return State(self.grammar, self.chart, lexer, data, match)
+        return State(self.grammar, self.chart, lexer, self.lexemes, self.skipped, data, match)
 
     def read(self, data: bytes) -> State | None:
         state: State | None = self
@@ -253,14 +272,43 @@ class State:
 
     def accepts(self) -> bool:
         """Whether the input may end here."""
-        if not self.data:
-            return self.grammar.is_complete(self.chart)
-        state = self._fall_back(self.data)
-        return state is not None and state.accepts()
+        state = self.ended()
+        return state is not None and self.grammar.is_complete(state.chart)
+
+    def ended(self) -> State | None:
+        """Return the state at the end of input, all of it in lexemes; None if it cannot end."""
+        state: State | None = self
+        while state is not None and state.data:
+            state = state._fall_back(state.data)
+        return state
+
+    def captures(self) -> set[tuple[str, bytes]]:
+        """Return what all that the chart has found, in the parse or beside it, captures."""
+        found = set()
+        for here, items in enumerate(self.chart):
+            for rule, a, dot, origin in items:
+                symbols = self.grammar.rules[rule][a]
+                before = symbols[dot - 1] if dot else ""
+                if before in self.grammar.captured & self.grammar.terminals.keys():
+                    skipped, data = self.lexemes[here - 1]
+                    suffix = self.grammar.terminals[before].suffix.encode()
+                    # To llguidance a captured terminal is a rule, and begins with what is ignored.
+                    found.add((before, data.removesuffix(suffix) if suffix else skipped + data))
+                if dot == len(symbols) and rule in self.grammar.captured:
+                    parts = self.lexemes[origin:here]
+                    found.add((rule, b"".join(skipped + data for skipped, data in parts)))
+        return found
+
+    def _after(self, matches: frozenset[str], data: bytes) -> State:
+        """Return the state after a lexeme."""
+        chart = self.grammar.consume(self.chart, matches)
+        if "%ignore" in matches:
+            return self.grammar.reading(chart, self.lexemes, self.skipped + data)
+        return self.grammar.reading(chart, (*self.lexemes, (self.skipped, data)))
 
     def _fall_back(self, data: bytes) -> State | None:
         """End the lexeme at its newest accepting position; read the rest of ``data`` again."""
         if self.match is None:
             return None
         length, matches = self.match
-        return self.grammar.reading(self.grammar.consume(self.chart, matches)).read(data[length:])
+        return self._after(matches, data[:length]).read(data[length:])

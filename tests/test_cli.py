@@ -21,7 +21,8 @@ from llgbench.records.record import read
 
 COMMANDS = (
     ["vocab"], ["vocab", "fetch"], ["vocab", "list"], ["vocab", "table"], ["engine"],
-    ["engine", "list"], ["engine", "path"], ["engine", "add"], ["engine", "build"], ["check"],
+    ["engine", "list"], ["engine", "path"], ["engine", "add"], ["engine", "build"],
+    ["engine", "patch"], ["check"],
     ["run"], ["report"], ["doctor"], ["compare"], ["pr"], ["alerts"], ["asv"],
     ["site"], ["peers"], ["sweep"],
 )  # fmt: skip

@@ -110,6 +110,23 @@ def engine_build_command(flavours: tuple[str, ...], if_possible: bool) -> None:
         _echo_path(engine_build.build(flavour, report=output.say))
 
 
+@engine_group.command("patch")
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=".")
+def engine_patch(folder: Path) -> None:
+    """Write the fallback as one patch against the published crate into FOLDER.
+
+    It has three lines of context, and applies with ``git apply`` in the crate's folder; in a
+    checkout of llguidance that is ``parser``.
+    """
+    from llgbench import files
+    from llgbench.engines import patch
+
+    path = folder / patch.NAME
+    content = patch.fallback_patch()
+    files.write(path, content)
+    _echo_path(path)
+
+
 def _echo_path(path: Path | None) -> None:
     """Write a path as it is, whatever its bytes are."""
     click.echo(os.fsencode(path) if path is not None else "")

@@ -21,7 +21,7 @@ from llgbench.errors import EngineError, UnavailableError, UnknownNameError
 
 FLAVOURS = ("stock", "fallback")
 
-_CRATE = "llguidance"
+CRATE = "llguidance"
 # Engine sources by flavour: what stands in engine/, and where fallback.rs goes in the crate.
 _COMMON = ("Cargo.toml", "Cargo.lock", "src/lib.rs", "common.patch")
 _FALLBACK = ("fallback.patch", "fallback.rs")
@@ -91,7 +91,7 @@ def build(flavour: str, *, report: Callable[[str], None] = lambda _: None) -> Pa
             return store.check(found)
         log.unlink(missing_ok=True)
         release, _ = _pinned()
-        report(f"{flavour}: fetching {_CRATE}")
+        report(f"{flavour}: fetching {CRATE}")
         _lay_out(flavour, _fetch_crate(log), source)
         report(f"{flavour}: building (some minutes; log in {log})")
         arguments = [*_COMMAND, *_FEATURES[flavour]]
@@ -100,12 +100,23 @@ def build(flavour: str, *, report: Callable[[str], None] = lambda _: None) -> Pa
     return library
 
 
+def lay_out(flavour: str, folder: Path) -> None:
+    """Write the sources of a flavour to an empty folder, as :func:`build` builds them.
+
+    Raises:
+        UnknownNameError: there is no such flavour.
+        EngineError: the crate cannot be had, or a patch does not apply.
+    """
+    _sources(flavour)
+    _lay_out(flavour, _fetch_crate(_place(flavour).parent.with_suffix(".log")), folder)
+
+
 def _lay_out(flavour: str, crate: bytes, work: Path) -> None:
     """Write the build's sources: our crate, and llguidance patched beside it."""
     with tarfile.open(fileobj=io.BytesIO(crate)) as archive:
         archive.extractall(work, filter="data")
-    (unpacked,) = work.glob(f"{_CRATE}-*")
-    tree = unpacked.rename(work / _CRATE)
+    (unpacked,) = work.glob(f"{CRATE}-*")
+    tree = unpacked.rename(work / CRATE)
     apply_patch(_read("common.patch").decode(), tree)
     if flavour == "fallback":
         apply_patch(_read("fallback.patch").decode(), tree)
@@ -113,12 +124,12 @@ def _lay_out(flavour: str, crate: bytes, work: Path) -> None:
         module.parent.mkdir()
         module.write_bytes(_read("fallback.rs"))
     manifest = _read("Cargo.toml").decode()
-    manifest += f'\n[patch.crates-io]\n{_CRATE} = {{ path = "{_CRATE}" }}\n'
+    manifest += f'\n[patch.crates-io]\n{CRATE} = {{ path = "{CRATE}" }}\n'
     (work / "Cargo.toml").write_text(manifest)
     (work / "src").mkdir()
     (work / "src/lib.rs").write_bytes(_read("src/lib.rs"))
     # A package at a path has neither source nor checksum; all others stay locked as they are.
-    entry = re.compile(rf'(name = "{_CRATE}"\nversion = .*\n)source = .*\nchecksum = .*\n')
+    entry = re.compile(rf'(name = "{CRATE}"\nversion = .*\n)source = .*\nchecksum = .*\n')
     (work / "Cargo.lock").write_text(entry.sub(r"\1", _read("Cargo.lock").decode()))
 
 
@@ -158,11 +169,11 @@ def apply_patch(patch: str, tree: Path) -> None:
 def _pinned() -> tuple[str, str]:
     """Return the crate's version and checksum, as engine/Cargo.lock has them."""
     entry = re.search(
-        rf'name = "{_CRATE}"\nversion = "(.*)"\nsource = .*\nchecksum = "(.*)"',
+        rf'name = "{CRATE}"\nversion = "(.*)"\nsource = .*\nchecksum = "(.*)"',
         _read("Cargo.lock").decode(),
     )
     if entry is None:
-        raise EngineError(f"engine/Cargo.lock pins no published {_CRATE}")
+        raise EngineError(f"engine/Cargo.lock pins no published {CRATE}")
     return entry[1], entry[2]
 
 
@@ -173,7 +184,7 @@ def _fetch_crate(log: Path) -> bytes:
     cargo.run(["fetch", "--locked"], home, log)
     text = cargo.run(["metadata", "--format-version=1", "--locked", "--offline"], home, log)
     packages = json.loads(text)["packages"]
-    manifest = next(Path(p["manifest_path"]) for p in packages if p["name"] == _CRATE)
+    manifest = next(Path(p["manifest_path"]) for p in packages if p["name"] == CRATE)
     # registry/src/<registry>/<crate>/Cargo.toml was unpacked from registry/cache/<registry>/….
     unpacked = manifest.parent
     registry = unpacked.parent
@@ -184,7 +195,7 @@ def _fetch_crate(log: Path) -> bytes:
         raise EngineError(f"{archive}: {error.strerror} (cargo fetched {unpacked})") from None
     found = hashlib.sha256(data).hexdigest()
     if found != checksum:
-        raise EngineError(f"{archive}: sha256 {found}, but {_CRATE} {version} is {checksum}")
+        raise EngineError(f"{archive}: sha256 {found}, but {CRATE} {version} is {checksum}")
     return data
 
 

@@ -65,6 +65,12 @@ STATES = (
         "long string", "start: HEAD TAIL\nHEAD: /…/\nTAIL: /[^y]*y/\n", b"a long text goes on",
         both="a|a[^x]*x", longer="a[^x]*x", other="a",
     ),
+    # Nearly all tokens are allowed by the other reading, and by slices.
+    _pending(
+        "JSON string",
+        'start: HEAD TAIL\nHEAD: /…/\nTAIL: /"[^"\\\\\\x00-\\x1F\\x7F]*"/\n', b'a"bbbb',
+        both='a|a"b{200}c', longer='a"b{200}c', other="a",
+    ),
     _pending(
         "dotted", "start: NAME EXT\nNAME: /…/\nEXT: /\\.[0-9]+/\n", b"libssl.",
         both="[a-z]+(\\.[a-z]+;)*", longer="[a-z]+\\.[a-z]+;", other="[a-z]+",

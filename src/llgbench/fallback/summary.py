@@ -17,7 +17,7 @@ TITLE = "The greedy lexeme fallback"
 
 OFF_LIMIT = 1.002
 ON_LIMIT = 1.02
-PENDING_LIMIT = 2.0
+PENDING_LIMIT = 1.5
 CURVE_LIMIT = 1.2
 # Flat but for the kilobyte or so by which blocks are rounded; the stack itself is 40 bytes a byte.
 MEMORY_LIMIT = 0.1
