@@ -14,8 +14,9 @@ bench: install engines
 	$(BIN)/asv run --machine $(MACHINE) --launch-method forkserver --show-stderr --bench '^(grid|tokenizer|operations|fallback)' 'HEAD^!'
 	$(BIN)/llgbench report --print
 
+# One process per core, four at most: each holds vocabularies of its own.
 test: install lint engines
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadgroup
 
 # A part of the suite as on other machines: one core, no valgrind, no cargo, no clock, no home.
 test-machines: install engines
