@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 MACHINE ?= $(shell hostname)
 
-.PHONY: bench test test-machines install lint engines report clean
+.PHONY: bench test fuzz test-machines install lint engines report clean
 
 bench: install engines
 	@$(BIN)/asv machine --yes --machine $(MACHINE) > /dev/null
@@ -17,6 +17,10 @@ bench: install engines
 # One process per core, four at most: each holds vocabularies of its own.
 test: install lint engines
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadgroup
+
+# Files of somebody else's, mutated: 2,000 inputs for each kind, where `make test` tries 200.
+fuzz: install
+	LLGBENCH_FUZZ=2000 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadgroup -m fuzz
 
 # A part of the suite as on other machines: one core, no valgrind, no cargo, no clock, no home.
 test-machines: install engines

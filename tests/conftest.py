@@ -32,6 +32,9 @@ CATALOGUE = catalogue.vocabs(ROOT)
 settings.register_profile("llgbench", deadline=None, max_examples=60)
 settings.load_profile("llgbench")
 
+# How many inputs each test marked `fuzz` tries; `make fuzz` asks for 2000.
+FUZZ = int(os.environ.get("LLGBENCH_FUZZ", "200"))
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Say which tests share a process where several run (pytest-xdist, ``--dist loadgroup``).

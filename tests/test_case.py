@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import FUZZ, ROOT
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -629,8 +629,8 @@ def test_a_recorded_outcome_is_met() -> None:
 
 # ---- whatever is in the files, a case or one line ----
 
-FUZZ = settings(
-    max_examples=int(os.environ.get("LLGBENCH_FUZZ", "200")),
+MUTATIONS = settings(
+    max_examples=FUZZ,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
@@ -685,7 +685,8 @@ def fine(read: Callable[[], Sequence[Case]]) -> None:
     assert "\n" not in said
 
 
-@FUZZ
+@pytest.mark.fuzz
+@MUTATIONS
 @given(toml=mutated(CASE_FILES), lark=mutated(('%llguidance {"a": 1}\nstart: "ab$n"',)))
 def test_a_mutated_case(tmp_path: Path, toml: bytes, lark: bytes) -> None:
     folder = tmp_path / "grammars" / "x"
@@ -696,7 +697,8 @@ def test_a_mutated_case(tmp_path: Path, toml: bytes, lark: bytes) -> None:
     fine(lambda: [case.load(name, tmp_path) for name in (*case.names(tmp_path), f"{folder}@2")])
 
 
-@FUZZ
+@pytest.mark.fuzz
+@MUTATIONS
 @given(content=mutated((MASKBENCH_FILE,)), text_format=st.sampled_from(case.TEXT_FORMATS))
 def test_a_mutated_maskbench_file(
     tmp_path: Path, content: bytes, text_format: case.TextFormat
