@@ -20,7 +20,7 @@ from llgbench import paths
 from llgbench.asv import decode_suite, suite
 from llgbench.inputs.configuration import Configuration
 from llgbench.measure import recording
-from llgbench.measure.replay import Rounds
+from llgbench.measure.rounds import Rounds
 
 ROOT = Path(__file__).resolve().parents[1]
 MODULES = sorted(p.stem for p in (ROOT / "benchmarks").glob("*.py") if p.stem != "__init__")

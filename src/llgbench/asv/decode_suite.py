@@ -31,7 +31,7 @@ def parameters() -> list[str]:
 
 def requests(vocabs: tuple[str, ...] = QUICK_VOCABS, rounds: int = 3) -> list[Request]:
     """Return what is measured: nano, on one thread, which is steadier where cores are shared."""
-    from llgbench.decode.loop import Plan
+    from llgbench.decode.plan import Plan
     from llgbench.decode.recording import Request
 
     plan = Plan(rounds=rounds)
@@ -64,7 +64,7 @@ def measure(
 
 
 def _values(entry: Entry) -> Values:
-    from llgbench.decode.loop import summarize, verdict
+    from llgbench.decode.summary import summarize, verdict
 
     c = entry.configuration
     if c.variant == _UNCONSTRAINED:

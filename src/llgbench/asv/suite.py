@@ -236,12 +236,12 @@ def operation(configuration: str, name: str, rounds: int = 5) -> Value:
     Returns:
         The medians of the rounds, nanoseconds.
     """
-    from llgbench.inputs import case
+    from llgbench.inputs import case_file
     from llgbench.measure import runner
     from llgbench.measure.replay import Op, replay
 
     wanted = Configuration.parse(configuration)
-    subject = case.load(wanted.case)
+    subject = case_file.load(wanted.case)
     medians = []
     with runner.Workbench(wanted.vocab) as bench:
         item = runner.prepare(wanted, subject, bench)
