@@ -57,14 +57,14 @@ def _string(data: bytes) -> bytes:
     return struct.pack("<Q", len(data)) + data
 
 
-def _one(kind: int, value: object) -> bytes:
-    """Write a value as the type asks, or as near to it as it can be had."""
+def _one(kind: int, value: float | bytes) -> bytes:
+    """Write a value as the type asks, its lowest bytes where there is no room for it."""
     if isinstance(value, bytes):
         return _string(value)
-    try:
-        return struct.pack("<" + PLAIN.get(kind, "q"), value)
-    except struct.error:
-        return struct.pack("<d" if isinstance(value, float) else "<Q", value)
+    code = PLAIN.get(kind, "q")
+    if code in "fd" or isinstance(value, float):
+        return struct.pack("<f" if code == "f" else "<d", value)
+    return (int(value) % 2**64).to_bytes(8, "little")[: struct.calcsize(code)]
 
 
 def vocabulary(model: str) -> Gguf:
