@@ -15,12 +15,16 @@ bench: install engines
 	$(BIN)/llgbench report --print
 
 # One process per core, four at most: each holds vocabularies of its own.
-test: install lint engines
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadgroup
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadgroup
 
-# Files of somebody else's, mutated: 2,000 inputs for each kind, where `make test` tries 200.
-fuzz: install
-	LLGBENCH_FUZZ=2000 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadgroup -m fuzz
+# All but what takes long: see `make fuzz`.
+test: install lint engines
+	$(PYTEST) -m "not engine_slow"
+
+# Foreign files of each kind, mutated: 2,000 inputs where `make test` tries 200. And the fallback
+# against its reference on thousands of grammars.
+fuzz: install engines
+	LLGBENCH_FUZZ=2000 $(PYTEST) -m "fuzz or engine_slow"
 
 # A part of the suite as on other machines: one core, no valgrind, no cargo, no clock, no home.
 test-machines: install engines

@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
+from in_process import llgbench
 from made_records import entry, record
 
 from llgbench.commands.cli import cli
@@ -31,14 +32,6 @@ def commands(owner: click.Command, *names: str) -> Iterator[list[str]]:
 
 
 COMMANDS = list(commands(cli))
-
-
-def llgbench(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "llgbench.commands.cli", *map(str, arguments)]
-    environment = {**os.environ, "LLGBENCH_ROOT": str(Path(__file__).resolve().parents[1])}
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=cwd, env=environment
-    )
 
 
 def refused(*arguments: str | Path, cwd: Path | None = None) -> str:
@@ -70,7 +63,10 @@ def test_help(command: list[str]) -> None:
 
 
 def test_help_of_the_installed_command() -> None:
-    done = llgbench("--help")
+    done = subprocess.run(
+        [Path(sys.executable).with_name("llgbench"), "--help"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert done.returncode == 0
     assert "Usage: " in done.stdout
     assert {names[0] for names in COMMANDS if names} <= set(done.stdout.split())
