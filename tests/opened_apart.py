@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import signal
 import sys
 import tempfile
 from collections.abc import Callable
@@ -73,9 +74,12 @@ def apart(function: Callable[[str], str], path: str) -> dict[str, object]:
         said.seek(0)
         words.seek(0)
         found = json.loads(said.read() or b"{}")
-        stderr = words.read().decode(errors="replace")
-        return {**found, "status": os.waitstatus_to_exitcode(code),
-                "words": processes.last_words(stderr)}  # fmt: skip
+        last = processes.last_words(words.read().decode(errors="replace"))
+        status = os.waitstatus_to_exitcode(code)
+        if status in (-signal.SIGKILL, -signal.SIGXCPU):
+            # As isolated.call and the supervisor say of a call that hangs.
+            last = f"no result within {SECONDS} s of a core"
+        return {**found, "status": status, "words": last}
 
 
 def main() -> None:
