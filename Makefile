@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 MACHINE ?= $(shell hostname)
 
-.PHONY: bench test test-machines device-test install lint engines report clean
+.PHONY: bench test fuzz test-machines device-test install lint engines report clean
 
 bench: install engines
 	@$(BIN)/asv machine --yes --machine $(MACHINE) > /dev/null
@@ -14,8 +14,17 @@ bench: install engines
 	$(BIN)/asv run --machine $(MACHINE) --launch-method forkserver --show-stderr --bench '^(grid|tokenizer|operations|fallback)' 'HEAD^!'
 	$(BIN)/llgbench report --print
 
+# One process per core, four at most: each holds vocabularies of its own.
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadgroup
+
+# All but what takes long: see `make fuzz`.
 test: install lint engines
-	$(BIN)/python -m pytest
+	$(PYTEST) -m "not engine_slow"
+
+# Foreign files of each kind, mutated: 2,000 inputs where `make test` tries 200. And the fallback
+# against its reference on thousands of grammars.
+fuzz: install engines
+	LLGBENCH_FUZZ=2000 $(PYTEST) -m "fuzz or engine_slow"
 
 # A part of the suite as on other machines: one core, no valgrind, no cargo, no clock, no home.
 test-machines: install engines

@@ -32,6 +32,21 @@ CATALOGUE = catalogue.vocabs(ROOT)
 settings.register_profile("llgbench", deadline=None, max_examples=60)
 settings.load_profile("llgbench")
 
+# How many inputs each test marked `fuzz` tries; `make fuzz` asks for 2000.
+FUZZ = int(os.environ.get("LLGBENCH_FUZZ", "200"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Say which tests share a process where several run (pytest-xdist, ``--dist loadgroup``).
+
+    A file's tests do, so that its fixtures are made once and what two of them may not do at once
+    they do not; tests of each vocabulary of the catalogue do, since opening all takes a while.
+    """
+    for item in items:
+        shared = "every_vocab" in getattr(item, "fixturenames", ())
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group("every_vocab" if shared else item.path.stem))
+
 
 class Lab:
     """Vocabularies and tokenizers, opened at first use and kept for the session."""

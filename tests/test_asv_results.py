@@ -14,6 +14,7 @@ import made_results
 import pytest
 from asv.results import Results as AsvResults
 from click.testing import CliRunner
+from conftest import FUZZ
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_results import commit
@@ -142,8 +143,6 @@ def test_a_fifo_and_a_missing_machine_file_are_refused(tmp_path: Path) -> None:
 
 # ---- fuzz ----
 
-EXAMPLES = int(os.environ.get("LLGBENCH_FUZZ", "200"))
-
 # What JSON can hold in any place, the hard ones first.
 WRONG = st.one_of(
     st.sampled_from([None, True, -1, 10**400, -(10**30), math.nan, math.inf, -math.inf, 1e308, 0,
@@ -248,7 +247,8 @@ def mutate(whole: Path, data: st.DataObject) -> None:
         path.write_bytes(before)
 
 
-@settings(max_examples=EXAMPLES)
+@pytest.mark.fuzz
+@settings(max_examples=FUZZ)
 @given(data=st.data())
 def test_results_that_were_tampered_with_end_in_a_result_or_one_line(
     whole: Path, data: st.DataObject

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import FUZZ, ROOT
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -630,8 +630,8 @@ def test_a_recorded_outcome_is_met() -> None:
 
 # ---- whatever is in the files, a case or one line ----
 
-FUZZ = settings(
-    max_examples=int(os.environ.get("LLGBENCH_FUZZ", "200")),
+MUTATIONS = settings(
+    max_examples=FUZZ,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
@@ -686,7 +686,8 @@ def fine(read: Callable[[], Sequence[Case]]) -> None:
     assert "\n" not in said
 
 
-@FUZZ
+@pytest.mark.fuzz
+@MUTATIONS
 @given(toml=mutated(CASE_FILES), lark=mutated(('%llguidance {"a": 1}\nstart: "ab$n"',)))
 def test_a_mutated_case(tmp_path: Path, toml: bytes, lark: bytes) -> None:
     folder = tmp_path / "grammars" / "x"
@@ -701,7 +702,8 @@ def test_a_mutated_case(tmp_path: Path, toml: bytes, lark: bytes) -> None:
     )
 
 
-@FUZZ
+@pytest.mark.fuzz
+@MUTATIONS
 @given(content=mutated((MASKBENCH_FILE,)), text_format=st.sampled_from(TEXT_FORMATS))
 def test_a_mutated_maskbench_file(tmp_path: Path, content: bytes, text_format: TextFormat) -> None:
     (tmp_path / "a.json").write_bytes(content)

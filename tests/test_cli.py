@@ -9,31 +9,31 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
+from in_process import llgbench
 from made_comparison import compared
 from made_records import entry, record
 
+from llgbench.commands.cli import cli
 from llgbench.compare import comparison
 from llgbench.inputs import catalogue
 from llgbench.records.record import read
 
-COMMANDS = (
-    ["vocab"], ["vocab", "fetch"], ["vocab", "list"], ["vocab", "table"], ["engine"],
-    ["engine", "list"], ["engine", "path"], ["engine", "add"], ["engine", "build"],
-    ["engine", "patch"], ["check"],
-    ["run"], ["report"], ["doctor"], ["compare"], ["pr"], ["alerts"], ["asv"],
-    ["site"], ["peers"], ["sweep"],
-)  # fmt: skip
+
+def commands(owner: click.Command, *names: str) -> Iterator[list[str]]:
+    """Yield the name of every command, that of the whole first."""
+    yield list(names)
+    if isinstance(owner, click.Group):
+        for name, command in owner.commands.items():
+            yield from commands(command, *names, name)
 
 
-def llgbench(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "llgbench.commands.cli", *map(str, arguments)]
-    environment = {**os.environ, "LLGBENCH_ROOT": str(Path(__file__).resolve().parents[1])}
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=cwd, env=environment
-    )
+COMMANDS = list(commands(cli))
 
 
 def refused(*arguments: str | Path, cwd: Path | None = None) -> str:
@@ -55,11 +55,23 @@ def test_a_name_that_no_record_can_hold(tmp_path: Path) -> None:
     assert not (tmp_path / "results").exists()
 
 
-@pytest.mark.parametrize("command", [[], *COMMANDS], ids=" ".join)
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_help(command: list[str]) -> None:
-    done = llgbench(*command, "--help")
+    done = CliRunner().invoke(cli, [*command, "--help"], prog_name="llgbench")
+    assert done.exit_code == 0
+    assert done.stdout.startswith(f"Usage: {' '.join(['llgbench', *command])} ")
+    # What it does is said in words.
+    assert len(done.stdout.split("\n\n")[1].split()) > 2
+
+
+def test_help_of_the_installed_command() -> None:
+    done = subprocess.run(
+        [Path(sys.executable).with_name("llgbench"), "--help"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert done.returncode == 0
     assert "Usage: " in done.stdout
+    assert {names[0] for names in COMMANDS if names} <= set(done.stdout.split())
 
 
 def test_the_figures_of_the_token_tables() -> None:

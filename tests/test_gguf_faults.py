@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import gguf
+import made_gguf
 import pytest
+from conftest import FUZZ
+from made_gguf import BYTES
 
 from llgbench.inputs import catalogue, gguf_faults
-
-BYTES = [b"<0x%02X>" % byte for byte in range(256)]
 
 
 @pytest.mark.parametrize(
@@ -58,3 +62,59 @@ def write(path: Path, tokens: list[bytes]) -> Path:
     writer.write_kv_data_to_file()
     writer.close()
     return path
+
+
+# ---- whatever is in the file, a result or one line ----
+
+APART = [sys.executable, str(Path(__file__).with_name("opened_apart.py"))]
+
+
+def opened_apart(paths: list[Path]) -> list[list[dict[str, object]]]:
+    """Return what opening each file says and how it ends, and the same of examining it."""
+    done = subprocess.run(
+        APART, input="".join(f"{path}\n" for path in paths), capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found: list[list[dict[str, object]]] = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(found) == len(paths)
+    return found
+
+
+def test_each_kind_of_vocabulary_is_opened(tmp_path: Path) -> None:
+    """What the mutations begin with is read to the end."""
+    paths = [tmp_path / f"{model}.gguf" for model in made_gguf.MODELS]
+    for path in paths:
+        path.write_bytes(made_gguf.vocabulary(path.stem).written())
+    for path, (opened, examined) in zip(paths, opened_apart(paths), strict=True):
+        assert "result" in opened, (path.stem, opened)
+        assert examined["result"] == "", path.stem
+
+
+@pytest.mark.fuzz
+@pytest.mark.usefixtures("_vocabs_here")
+def test_no_mutated_header_ends_in_anything_but_a_result_or_one_line(tmp_path: Path) -> None:
+    """LLGBENCH_FUZZ=2000 tries as many; a number names its file, so that it can be made again."""
+    whole = catalogue.vocab_path("llama-spm").read_bytes()
+    paths = [tmp_path / f"{number}.gguf" for number in range(FUZZ)]
+    for number, path in enumerate(paths):
+        real = number % 20 == 0
+        path.write_bytes(
+            made_gguf.damaged_head(whole, number) if real else made_gguf.mutation(number)
+        )
+    read_far, died = 0, 0
+    for path, (opened, examined) in zip(paths, opened_apart(paths), strict=True):
+        what = (path.name, opened, examined)
+        lines = [opened.get("result"), opened.get("refused")]
+        assert "raised" not in opened, what
+        if opened["status"] != 0:  # llama.cpp asserts; the line is what the examination finds, or
+            died += 1
+            lines = [examined.get("result"), opened["words"]]  # llama.cpp's last words
+        [line, *_] = [str(line) for line in lines if line] or [""]
+        assert line, what
+        assert "\n" not in line, what
+        assert "Traceback" not in line, what
+        read_far += "result" in opened or opened["status"] != 0
+    # Mutations that are all refused at the head, or that kill nothing, would show nothing.
+    assert read_far > FUZZ / 5
+    assert died > 0

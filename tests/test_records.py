@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import FUZZ
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -428,7 +429,8 @@ def mutated(data: st.DataObject, path: Path) -> None:
     path.write_text("".join(f"{one}\n" for one in lines))
 
 
-@settings(deadline=None, max_examples=int(os.environ.get("LLGBENCH_FUZZ", "200")))
+@pytest.mark.fuzz
+@settings(deadline=None, max_examples=FUZZ)
 @given(st.data())
 def test_a_damaged_record_ends_in_a_report_or_one_line(data: st.DataObject) -> None:
     from llgbench.report import document

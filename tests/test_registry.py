@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from conftest import FUZZ
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -183,8 +184,9 @@ values = st.recursive(
 )
 
 
+@pytest.mark.fuzz
 @settings(
-    max_examples=int(os.environ.get("LLGBENCH_FUZZ", "200")),
+    max_examples=FUZZ,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(

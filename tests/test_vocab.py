@@ -8,16 +8,16 @@ import sys
 import tarfile
 import tomllib
 from pathlib import Path
-from random import Random
 
 import gguf as gguf_writer
+import made_gguf
 import numpy as np
 import pytest
-from conftest import CATALOGUE, ROOT, Lab
+from conftest import CATALOGUE, FUZZ, ROOT, Lab
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from llgbench import files, package_index, processes
+from llgbench import files, package_index
 from llgbench.engines.engine import INVALID_TOKEN
 from llgbench.errors import PackageIndexError, UnavailableError, UnknownNameError, VocabError
 from llgbench.inputs import catalogue
@@ -340,8 +340,9 @@ def test_no_catalogue(small: Path) -> None:
         catalogue.vocabs(small)
 
 
+@pytest.mark.fuzz
 @settings(
-    max_examples=int(os.environ.get("LLGBENCH_FUZZ", "200")),
+    max_examples=FUZZ,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(data=st.data())
@@ -368,40 +369,7 @@ TOML = [
 ]  # fmt: skip
 
 
-# ---- GGUF files of somebody else's ----
-
-# Opening may end the process: llama.cpp asserts, which only a child survives.
-OPEN = """
-import sys
-from llgbench.llama import vocab
-from llgbench.errors import LlgbenchError
-for name in sys.argv[1:]:
-    print("trying", name, flush=True)
-    try:
-        with vocab.open_vocab(name) as opened:
-            opened.table("token_to_piece")
-            opened.trace(b"{}")
-    except LlgbenchError as error:
-        assert "\\n" not in str(error), error
-print("done")
-"""
-
-
-def test_no_damaged_header_ends_in_a_traceback(small: Path, tmp_path: Path) -> None:
-    """What llama.cpp itself dies of is not told here; Python's own errors are."""
-    whole = gguf(small).read_bytes()
-    random = Random(7)
-    for number in range(max(2, int(os.environ.get("LLGBENCH_FUZZ", "200")) // 20)):
-        data = bytearray(whole)
-        for _ in range(random.randint(1, 3)):
-            at = random.choice((random.randrange(24), random.randrange(600)))
-            data[at] = random.randrange(256)
-        path = tmp_path / f"{number}.gguf"
-        path.write_bytes(data[: random.choice((len(data), len(data), random.randrange(700)))])
-        done = processes.run([sys.executable, "-c", OPEN, str(path)], seconds=60, memory_mib=4096)
-        assert done.limit is None
-        assert "Traceback" not in done.stderr, done.stderr
-        path.unlink()
+# ---- GGUF files of somebody else's; see test_gguf_faults.py too ----
 
 
 @pytest.mark.parametrize("kind", [3, 5])  # control, unused
@@ -423,6 +391,20 @@ def test_a_vocabulary_that_spells_nothing(tmp_path: Path, kind: int) -> None:
         assert opened.byte_token(65) is None
         with pytest.raises(UnavailableError, match="no token for byte 0 of the text"):
             opened.trace(b"a")
+
+
+def test_a_token_that_the_vocabulary_does_not_have_is_refused(tmp_path: Path) -> None:
+    """A WordPiece vocabulary without the token for what is unknown: llama.cpp answers -1."""
+    path = tmp_path / "none.gguf"
+    made = made_gguf.vocabulary("bert")
+    made.entries = [e for e in made.entries if not e.key.endswith(b"unknown_token_id")]
+    tokens = next(e for e in made.entries if e.key.endswith(b"ggml.tokens"))
+    tokens.value = [b"x%d" % i for i in range(7)]
+    path.write_bytes(made.written())
+    with vocab.open_vocab(str(path), ROOT) as opened:
+        with pytest.raises(VocabError, match=r"answers with token -1 on b'\{\}', and .* has 7"):
+            opened.tokenize(b"{}")
+        assert not opened.is_byte_exact
 
 
 def test_llama_cpp_that_does_not_load(tmp_path: Path) -> None:

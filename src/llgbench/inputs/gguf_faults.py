@@ -12,12 +12,16 @@ from typing import Any
 
 from llgbench import isolated
 from llgbench.errors import ProcessError
+from llgbench.isolated import Limits
+
+# The largest vocabularies are read in three seconds; the gguf package never ends on some files.
+SECONDS = 30.0
 
 
 def diagnose(path: Path) -> str | None:
     """Return what is wrong with a GGUF's vocabulary, None where nothing is found."""
     try:
-        return isolated.call(examine, path)
+        return isolated.call_within(Limits.default(SECONDS), examine, path)
     except ProcessError:
         return None
 

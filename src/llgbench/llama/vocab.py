@@ -160,7 +160,11 @@ class Vocab(Handle):
         return TokenTable(pointer)
 
     def tokenize(self, data: bytes, *, parse_special: bool = False) -> TokenArray:
-        """Return what ``llama_tokenize(add_special=false)`` makes of the bytes."""
+        """Return what ``llama_tokenize(add_special=false)`` makes of the bytes.
+
+        Raises:
+            VocabError: it fails, or answers with a token that the vocabulary does not have.
+        """
         room = len(data) + 8
         tokens = np.empty(room, np.int32)
         n = self._llama.tokenize(
@@ -169,7 +173,14 @@ class Vocab(Handle):
         )  # fmt: skip
         if n < 0:
             raise VocabError(f"{self.path}: llama_tokenize fails on {data[:40]!r}")
-        return tokens[:n].astype(np.uint32)
+        found = tokens[:n]
+        # llama.cpp's "no token" stands where a vocabulary lacks the token for what is unknown.
+        for token in found[(found < 0) | (found >= self.n_tokens)][:1]:
+            raise VocabError(
+                f"{self.path}: llama_tokenize answers with token {token} on {data[:40]!r}, "
+                f"and the vocabulary has {self.n_tokens}"
+            )
+        return found.astype(np.uint32)
 
     def spell(self, tokens: TokenArray) -> bytes:
         """Return the real bytes of tokens (``llama_token_to_piece``, lstrip = 0)."""
@@ -236,7 +247,10 @@ class Vocab(Handle):
         The probes are a SentencePiece prefix, white space inside, and a newline. Any failure counts
         as not exact.
         """
-        return all(self.spell(self.tokenize(p, parse_special=True)) == p for p in PROBES)
+        try:
+            return all(self.spell(self.tokenize(p, parse_special=True)) == p for p in PROBES)
+        except VocabError:
+            return False
 
     @cached_property
     def sentinel(self) -> bytes | None:
