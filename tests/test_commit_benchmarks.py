@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 from conftest import Lab
 
-from llgbench.asv import commit_benchmarks, suite
+from llgbench.asv import commit_benchmarks
+from llgbench.asv.cells import Values
 from llgbench.asv.commit_benchmarks import METRICS, MIN_PROCESSES, PROCESSES, parameter
 from llgbench.compare.worker import Job
 from llgbench.compare.workers import WorkerLostError
 from llgbench.engines import wheels
 from llgbench.engines.engine import Engine
 from llgbench.errors import CompareError, InputError, LlgbenchError
-from llgbench.records.record import pack
+from llgbench.records.packed import pack
 
 STEPS, REPLAYS = 100, 20
 
@@ -36,13 +37,13 @@ def made_up(job: Job) -> dict[str, Any]:
     return {"cases": dict.fromkeys(job.cases, one), "differences": [], "refused": {}}
 
 
-def measure(engine: Engine, work: Callable[[Job], dict[str, Any]], *cases: str) -> suite.Values:
+def measure(engine: Engine, work: Callable[[Job], dict[str, Any]], *cases: str) -> Values:
     return commit_benchmarks.measure(
         cases or ("a",), ("v",), engine.sha256, library=engine.path, work=work
     )
 
 
-def metrics_of(found: suite.Values, case: str = "a", vocab: str = "v") -> dict[str, Any]:
+def metrics_of(found: Values, case: str = "a", vocab: str = "v") -> dict[str, Any]:
     metrics = found[parameter(case, vocab)]
     assert isinstance(metrics, dict), metrics
     return metrics
@@ -75,7 +76,7 @@ def test_killed_processes_are_no_samples_and_too_few_are_no_value(wheel: Engine)
     lost += 1
     found = measure(wheel, work)
     with pytest.raises(NotImplementedError, match=f"{MIN_PROCESSES - 1} of {PROCESSES} processes"):
-        suite.require(found, parameter("a", "v"))
+        commit_benchmarks.look_up(found, "a", "v")
 
 
 def test_a_case_that_a_commit_refuses_leaves_the_others(wheel: Engine) -> None:

@@ -26,7 +26,7 @@ from llgbench.compare.sides import Side
 from llgbench.compare.worker import Job, run
 from llgbench.compare.workers import WorkerLostError
 from llgbench.errors import CompareError, InputError, UnavailableError
-from llgbench.records.record import pack
+from llgbench.records.packed import pack
 
 BASE = Side("old", Path("old.so"), None, "1.0", "0" * 64)
 HEAD = Side("new", Path("new.so"), None, "1.1", "1" * 64)

@@ -8,7 +8,7 @@ import pytest
 from made_records import entry, record, unavailable
 
 from llgbench.errors import RecordError
-from llgbench.report import document, frames, plots
+from llgbench.report import document, families, plots, view
 
 PNG = b"\x89PNG\r\n"
 MANY = np.arange(1, 2001, dtype=np.uint64) * 1000
@@ -80,4 +80,4 @@ def test_any_name_can_be_drawn_and_stands_in_its_cell(tmp_path: Path, name: str)
     rows = [line for line in text.splitlines() if line.startswith("| ") and "baseline on" in line]
     assert rows
     assert not any("<" in line.replace("\\<", "") for line in rows)
-    assert frames.families(frames.View(made), name) == {name: [(16, f"{name}@16")]}
+    assert families.families(view.View(made), name) == {name: [(16, f"{name}@16")]}

@@ -20,7 +20,7 @@ CASE, VOCAB = "listed", "llama-spm"
 def found() -> Comparison:
     from llgbench.inputs import case
     from llgbench.measure import runner
-    from llgbench.records.record import pack
+    from llgbench.records.packed import pack
 
     side = Side("old", Path("old.so"), None, "1.0", "0" * 64)
     plan = Plan((VOCAB,), (CASE,))

@@ -24,7 +24,7 @@ from llgbench.measure import supervisor
 from llgbench.measure.messages import Header, Judged, Kept, Measured
 from llgbench.measure.replay import Rounds, Unit
 from llgbench.measure.runner import Tally
-from llgbench.records.record import Entry
+from llgbench.records.entry import Entry
 
 ROUNDS = Rounds(cold=2, warm=2, cached=1)
 TIMES = (

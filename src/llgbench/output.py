@@ -172,11 +172,6 @@ def steps(total: int, what: str) -> Iterator[Steps]:
         yield Steps(progress, total, what)
 
 
-def microseconds(ns: float | None) -> float | None:
-    """Return nanoseconds as microseconds with three significant digits; None stays None."""
-    return None if ns is None else float(f"{ns / 1000:.3g}")
-
-
 def _console(file: io.StringIO) -> Console:
     terminal = sys.stdout.isatty()
     # A pipe has no width; what is written there must not be folded to 80 columns.

@@ -13,6 +13,7 @@ from llgbench.commands.options import FiniteFloat
 from llgbench.commands.report import MAX_BUDGET_S
 from llgbench.errors import InputError
 from llgbench.output import json_option
+from llgbench.shown import microseconds
 
 if TYPE_CHECKING:
     from llgbench.compare.comparison import Comparison, Plan, Row
@@ -136,8 +137,8 @@ def _row(row: Row, found: Comparison, plan: Plan) -> dict[str, Any]:
     unit = "instructions" if as_is else "µs"
     shown |= {
         "metric": row.metric,
-        f"base {unit}": row.base if as_is else output.microseconds(row.base),
-        f"head {unit}": row.head if as_is else output.microseconds(row.head),
+        f"base {unit}": row.base if as_is else microseconds(row.base),
+        f"head {unit}": row.head if as_is else microseconds(row.head),
         "ratio": round(e.ratio, 4),
         "95% interval": f"{e.low:.4f} – {e.high:.4f}",
         "verdict": row.verdict,

@@ -13,11 +13,12 @@ from llgbench.commands import given
 from llgbench.commands.options import limit_options, limits
 from llgbench.errors import InputError, UnknownNameError
 from llgbench.output import json_option
+from llgbench.shown import microseconds
 
 if TYPE_CHECKING:
     from llgbench.llama.model import Device
     from llgbench.llama.sampler import Selection
-    from llgbench.records.record import Entry
+    from llgbench.records.entry import Entry
 
 # Repeated from llgbench.decode, model and sampler, which --help should not load; a test compares.
 MODES = ("mask-first", "sample-first", "validate-first", "forced", "overlap")
@@ -171,13 +172,13 @@ def row(entry: Entry) -> dict[str, Any]:
         found["seqs"] = entry.facts["plan"]["sequences"]
         found["steps"], found["tokens"] = summary.steps, summary.tokens
         found["tokens/s"] = round(summary.per_second, 1)
-        found["step"] = output.microseconds(summary.wall)
-        found |= {name: output.microseconds(summary.parts[name]) for name in decode.PARTS}
+        found["step"] = microseconds(summary.wall)
+        found |= {name: microseconds(summary.parts[name]) for name in decode.PARTS}
         if c.variant != decode.UNCONSTRAINED:
             found["grammar %"] = float(f"{100 * summary.share:.3g}")
             found["forced"] = summary.forced
         if found["mode"] == "overlap":
-            found["mask"] = output.microseconds(summary.hidden_mask)
+            found["mask"] = microseconds(summary.hidden_mask)
         found["own %"] = float(f"{100 * summary.overhead:.2g}")
         if summary.missed is not None:
             found["missed %"] = float(f"{100 * summary.missed:.3g}")

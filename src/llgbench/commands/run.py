@@ -15,11 +15,26 @@ from llgbench.commands.options import limit_options, limits
 from llgbench.errors import InputError
 from llgbench.inputs.configuration import Configuration, Profile, grid
 from llgbench.output import json_option
+from llgbench.shown import microseconds
 
 if TYPE_CHECKING:
     from llgbench.inputs.case import Case, TextFormat
     from llgbench.measure.replay import Rounds
-    from llgbench.records.record import Entry
+    from llgbench.records.entry import Entry
+    from llgbench.records.packed import Times
+    from llgbench.records.times import Kind, Measure
+
+# The columns of the table: kind of replay, measure, and percentile; None is the mean.
+_TIMES: dict[str, tuple[Kind, Measure, float | None]] = {
+    "mask p50": ("cold", "mask", 50),
+    "mask p99": ("cold", "mask", 99),
+    "mask max": ("cold", "mask", 100),
+    "warm p50": ("warm", "mask", 50),
+    "sibling p50": ("sibling", "mask", 50),
+    "cached p50": ("cached", "mask", 50),
+    "consume p50": ("cold", "consume", 50),
+    "TTFM avg": ("cold", "ttfm", None),
+}
 
 
 @click.command("run")
@@ -230,41 +245,27 @@ def _rounds(rounds: int | None, profile: Profile | None, maskbench: bool) -> Rou
 
 
 def _row(entry: Entry) -> dict[str, Any]:
-    import numpy as np
-
-    from llgbench.records import stats
+    from llgbench.records import times
 
     c = entry.configuration
     row: dict[str, Any] = {"case": c.case, "vocab": c.vocab, "variant": c.variant}
     if c.engine != "default":
         row["engine"] = c.engine
-    times: dict[str, float | None] = dict.fromkeys(
-        (
-            "mask p50", "mask p99", "mask max", "warm p50", "sibling p50", "cached p50",
-            "consume p50", "TTFM avg",
-        )
-    )  # fmt: skip
+    shown: dict[str, float | None] = dict.fromkeys(_TIMES)
     verdict = f"not available: {entry.unavailable}"
     n_steps: int | None = None
     if entry.unavailable is None:
-        s = entry.samples
-        pooled = {name: stats.pool(arrays) for name, arrays in s.items()}
-        starts = zip(s["compile"][0], s["cold_mask"], strict=True)
-        ttfm = np.array([c + masks[0] for c, masks in starts if len(masks)], np.uint64)
-        n_steps = len(pooled["cold_mask"])
-        values = {
-            "mask p50": stats.percentile(pooled["cold_mask"], 50),
-            "mask p99": stats.percentile(pooled["cold_mask"], 99),
-            "mask max": stats.percentile(pooled["cold_mask"], 100),
-            "warm p50": stats.percentile(pooled["warm_mask"], 50),
-            "sibling p50": stats.percentile(
-                pooled.get("sibling_mask", pooled["cold_mask"][:0]), 50
-            ),
-            "cached p50": stats.percentile(pooled["cached_mask"], 50),
-            "consume p50": stats.percentile(pooled["cold_consume"], 50),
-            "TTFM avg": stats.mean(ttfm),
+        n_steps = len(times.pooled(entry, "cold", "mask"))
+        shown = {
+            name: microseconds(_figure(times.pooled(entry, kind, measure), q))
+            for name, (kind, measure, q) in _TIMES.items()
         }
-        times = {name: output.microseconds(value) for name, value in values.items()}
         label, reason = entry.verdict["label"], entry.verdict["reason"]
         verdict = f"{label}: {reason}" if reason else label
-    return {**row, "steps": n_steps, **times, "verdict": verdict}
+    return {**row, "steps": n_steps, **shown, "verdict": verdict}
+
+
+def _figure(samples: Times, q: float | None) -> float | None:
+    from llgbench.records import stats
+
+    return stats.mean(samples) if q is None else stats.percentile(samples, q)

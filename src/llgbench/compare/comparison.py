@@ -16,8 +16,8 @@ import numpy.typing as npt
 from llgbench.compare import inference
 from llgbench.compare.inference import MIN_PROCESSES, Estimate, Word
 from llgbench.compare.sides import SIDES, Side
-from llgbench.records import stats
-from llgbench.records.record import unpack
+from llgbench.records import stats, times
+from llgbench.records.packed import unpack
 
 # The worst moments of the machine are in it, so it may find what is slower and can hold nothing to
 # be the same.
@@ -202,14 +202,11 @@ def side_metrics(case: Mapping[str, Any], side: str) -> dict[str, float]:
     """Return one process's metrics of one case and side, in nanoseconds; only those it carries."""
     raw = {name: unpack(case[side][name]) for name in ("compile", "mask", "consume")}
     texts = len(case["texts"])
-    tbm = [m[: len(c)] + c for m, c in zip(raw["mask"], raw["consume"], strict=True)]
+    tbm = times.tbms(raw["mask"], raw["consume"])
     pooled = stats.pool(tbm)
-    rounds = [stats.pool(tbm[at : at + texts]) for at in range(0, len(tbm), texts)]
+    rounds = [stats.pool(part) for part in times.rounds(tbm, texts)]
     steps = np.concatenate([*step_medians(case, side).values(), np.empty(0)])
-    ttfm = np.array(
-        [c[0] + m[0] for c, m in zip(raw["compile"], raw["mask"], strict=True) if len(m)],
-        np.uint64,
-    )
+    ttfm = stats.pool(times.ttfms(raw["compile"], raw["mask"]))
     found = {
         "TBM p50": stats.percentile(pooled, 50),
         "TBM p99": stats.percentile(pooled, 99),
@@ -227,8 +224,7 @@ def step_medians(case: Mapping[str, Any], side: str) -> dict[str, npt.NDArray[np
     What the machine does to one replay is no property of a step. A percentile over these medians is
     one of the very steps of the input, as in a count, and not of samples.
     """
-    mask, consume = unpack(case[side]["mask"]), unpack(case[side]["consume"])
-    tbm = [m[: len(c)] + c for m, c in zip(mask, consume, strict=True)]
+    tbm = times.tbms(unpack(case[side]["mask"]), unpack(case[side]["consume"]))
     texts = case["texts"]
     found = {}
     for at, text in enumerate(texts):

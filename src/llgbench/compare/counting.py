@@ -25,6 +25,7 @@ from llgbench.compare.worker import Job
 from llgbench.measure import callgrind
 from llgbench.measure.callgrind import Dump
 from llgbench.measure.counter import Recorded
+from llgbench.records import times
 
 # Processes, each with seeds of its own, which move a count by some tenths of a percent.
 SEEDS = 5
@@ -146,7 +147,7 @@ def count_metrics(counts: Counts) -> dict[str, float]:
     rounds = len(counts["compile"])
     mask = np.array(counts["mask"], float).reshape(rounds, -1)
     consume = np.array(counts["consume"], float).reshape(rounds, -1)
-    tbm = mask[:, : consume.shape[1]] + consume
+    tbm = times.tbm(mask, consume)
     return {
         "TBM mean": float(tbm.mean()),
         "TBM p50": float(np.percentile(tbm, 50)),

@@ -32,7 +32,7 @@ from llgbench.measure.counter import Replay as CountedReplay
 from llgbench.measure.replay import End, Replay, Subject, replay, with_end
 from llgbench.measure.serving import serve
 from llgbench.records import stats
-from llgbench.records.record import pack
+from llgbench.records.packed import pack
 
 # A case is replayed an even number of times, so that each side goes first as often.
 MIN_ROUNDS = 2

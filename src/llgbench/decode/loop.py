@@ -38,8 +38,9 @@ from llgbench.measure.replay import with_end
 from llgbench.measure.runner import Ready, Workbench, judge, prepare, traces_of
 from llgbench.measure.trace import trace_of
 from llgbench.records import lines
+from llgbench.records.entry import Entry
 from llgbench.records.lines import Count
-from llgbench.records.record import Arrays, Entry
+from llgbench.records.packed import Arrays
 
 # Where a step's time goes; what is left of the wall time is the loop's own bookkeeping.
 PARTS = (

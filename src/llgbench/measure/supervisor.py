@@ -44,7 +44,7 @@ from llgbench.measure.messages import (
 from llgbench.measure.replay import Rounds, Samples, Unit
 from llgbench.measure.runner import Tally
 from llgbench.records import record
-from llgbench.records.record import Entry
+from llgbench.records.entry import Entry
 
 # How often a worker that says nothing is looked at.
 _LOOK_S = 0.2

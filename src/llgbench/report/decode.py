@@ -15,9 +15,11 @@ from llgbench.decode.loop import MODES, PARTS, UNCONSTRAINED, Summary, summarize
 from llgbench.decode.recording import FOLDER
 from llgbench.errors import RecordError
 from llgbench.records import record as records
-from llgbench.records.record import SOUND, Entry, Record
+from llgbench.records.entry import Entry
+from llgbench.records.record import Record
+from llgbench.records.times import masks_right
 from llgbench.report.plots import png
-from llgbench.shown import in_markdown, visible
+from llgbench.shown import DASH, cell, in_markdown, markdown_table, number, visible
 
 PICTURE = "decode.png"
 
@@ -53,7 +55,7 @@ def latest(results: Path) -> Record | None:
 
 
 def rows(record: Record) -> list[dict[str, Any]]:
-    """Return a row an entry; times in microseconds, shares in percent."""
+    """Return a row per entry; times in microseconds, shares in percent."""
     alone = {
         _alone(entry): summary
         for entry in record.entries
@@ -74,7 +76,7 @@ def _row(entry: Entry, alone: Summary | None) -> dict[str, Any]:
         row["steps"], row["tokens"] = summary.steps, summary.tokens
         row["tokens/s"] = summary.per_second
         # A wrong mask gets no ratio, nor does a grammar that was dropped.
-        right = entry.verdict.get("label") in SOUND and entry.facts["lost_at"] is None
+        right = masks_right(entry) and entry.facts["lost_at"] is None
         if alone is not None and alone.per_second and right and c.variant != UNCONSTRAINED:
             row["of unconstrained %"] = 100 * summary.per_second / alone.per_second
         row["step µs"] = summary.wall / 1000
@@ -128,7 +130,7 @@ def write(record: Record, folder: Path) -> str:
 
 
 def picture(record: Record, path: Path) -> bool:
-    """Draw a stacked bar an entry, a panel a vocab; False where there is nothing to draw.
+    """Draw a stacked bar per entry, a panel per vocab; False where there is nothing to draw.
 
     Raises:
         RecordError: the file cannot be written.
@@ -233,21 +235,13 @@ def _what_ran(record: Record) -> str:
 def _table(found: Sequence[Mapping[str, Any]]) -> list[str]:
     if not found:
         return []
-    columns = list(found[0])
-    texts = {"case", "vocab", "variant", "mode", "verdict"}
-    lines = ["| " + " | ".join(columns) + " |"]
-    lines.append("|" + "|".join("---" if name in texts else "--:" for name in columns) + "|")
-    for row in found:
-        lines.append("| " + " | ".join(_cell(row[name]) for name in columns) + " |")
-    return lines
+    rows = [[_cell(value) for value in row.values()] for row in found]
+    return markdown_table(list(found[0]), rows)
 
 
 def _cell(value: Any) -> str:
-    if value is None or value == "":
-        return "–"
-    if isinstance(value, float):
-        return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
-    return in_markdown(str(value))
+    shown = number(value) if isinstance(value, float) else cell(value)
+    return in_markdown(shown) or DASH
 
 
 assert set(_DRAWN) == {*PARTS, "rest"}

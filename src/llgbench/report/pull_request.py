@@ -23,9 +23,9 @@ from llgbench.llama import bridge
 from llgbench.llama.vocab import open_vocab
 from llgbench.measure import provenance, runner
 from llgbench.measure.replay import replay
-from llgbench.records import stats
-from llgbench.records.record import unpack
-from llgbench.shown import fence, in_code, in_markdown, visible
+from llgbench.records import stats, times
+from llgbench.records.packed import unpack
+from llgbench.shown import fence, in_code, in_markdown, markdown_table, number, visible
 
 # GitHub refuses a comment beyond 65,536 characters; the full table is cut before that.
 MAX_CHARACTERS = 60_000
@@ -168,15 +168,14 @@ def _pooled(process: Mapping[str, Any], side: str) -> dict[str, float]:
     tbm: list[Times] = []
     parts: dict[str, list[Times]] = {"mask": [], "consume": []}
     medians: list[npt.NDArray[np.float64]] = []
-    ttfm: list[float] = []
+    ttfm: list[Times] = []
     for found in process["cases"].values():
         mask, consume = unpack(found[side]["mask"]), unpack(found[side]["consume"])
-        tbm += [m[: len(c)] + c for m, c in zip(mask, consume, strict=True)]
+        tbm += times.tbms(mask, consume)
         parts["mask"] += mask
         parts["consume"] += consume
         medians += comparison.step_medians(found, side).values()
-        compiled = unpack(found[side]["compile"])
-        ttfm += [float(c[0] + m[0]) for c, m in zip(compiled, mask, strict=True) if len(m)]
+        ttfm += times.ttfms(unpack(found[side]["compile"]), mask)
     pooled = stats.pool(tbm)
     values: dict[str, float | None] = {"TBM avg": stats.mean(pooled)}
     values |= {f"TBM p{q:g}": stats.percentile(pooled, q) for q in _PERCENTILES}
@@ -184,7 +183,8 @@ def _pooled(process: Mapping[str, Any], side: str) -> dict[str, float]:
     for part, arrays in parts.items():
         of_part = stats.pool(arrays)
         values |= {f"{part} p{q:g}": stats.percentile(of_part, q) for q in (50.0, 99.0)}
-    values |= {"TTFM avg": float(np.mean(ttfm)), "TTFM p50": float(np.median(ttfm))}
+    starts = stats.pool(ttfm)
+    values |= {"TTFM avg": stats.mean(starts), "TTFM p50": float(np.median(starts))}
     values |= {"tokenizer build": process.get("tokenizer_ns", {}).get(side)}
     return {name: value for name, value in values.items() if value}
 
@@ -338,13 +338,11 @@ def picture(found: Comparison, path: Path) -> None:
 
 
 def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
-    return lines + ["| " + " | ".join(row) + " |" for row in rows]
+    return markdown_table(head, rows)
 
 
 def _us(ns: float) -> str:
-    value = ns / 1000
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return number(ns / 1000)
 
 
 def _change(ratio: float) -> str:
