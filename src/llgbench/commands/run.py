@@ -5,13 +5,15 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from llgbench import output
-from llgbench.commands.options import limit_options, limits
+from llgbench.commands import given
+from llgbench.commands.options import FiniteFloat, limit_options, limits
 from llgbench.errors import InputError
 from llgbench.inputs.configuration import Configuration, Profile, grid
 from llgbench.output import json_option
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from llgbench.records.entry import Entry
     from llgbench.records.packed import Times
     from llgbench.records.times import Kind, Measure
+
+# What a grammar of one's own is repeated for, at most, per variant.
+SECONDS = 10.0
 
 # The columns of the table: kind of replay, measure, and percentile; None is the mean.
 _TIMES: dict[str, tuple[Kind, Measure, float | None]] = {
@@ -43,6 +48,13 @@ _TIMES: dict[str, tuple[Kind, Measure, float | None]] = {
 @click.option("--variant", "variants", multiple=True, help="Default: the four variants.")
 @click.option("--engine", default="default", help="NAME, pypi:VERSION, git:PATH@REV, or a library.")
 @click.option("--rounds", type=click.IntRange(1, 10_000), help="Cold replays; twice as many warm.")
+@click.option(
+    "--seconds",
+    type=FiniteFloat(min=0, max=86_400),
+    default=SECONDS,
+    show_default=True,
+    help="With --grammar: repeat until a p99 can be printed, at most so long per variant.",
+)
 @click.option("--profile", type=click.Choice(["quick", "full"]), help="The suite's own grid.")
 @click.option("--maskbench", type=click.Path(path_type=Path), help="A folder of MaskBench files.")
 @click.option(
@@ -69,6 +81,7 @@ def run(
     variants: tuple[str, ...],
     engine: str,
     rounds: int | None,
+    seconds: float,
     profile: Profile | None,
     maskbench: Path | None,
     grammar: Path | None,
@@ -94,12 +107,19 @@ def run(
       llgbench run --profile quick
       llgbench run --case github-workflow --vocab llama-bpe --variant greedy_tokenize
       llgbench run --grammar my.lark --text ok.txt --vocab ./my-model.gguf
+      llgbench run --grammar my.lark --text ok.txt --seconds 60
       llgbench run --grammar tool.lark --text call.txt --special-tokens --vocab llama-bpe
       llgbench run --maskbench maskbench/data --vocab llama-bpe --variant token_to_piece
     """
     from llgbench.inputs.variant import DEFAULT_VARIANTS
     from llgbench.measure import recording, supervisor
+    from llgbench.measure.recording import OWN
+    from llgbench.records import stats
 
+    if rounds is not None:
+        given.refuse("does not go with --rounds", "seconds")
+    if grammar is None:
+        given.refuse("goes with --grammar", "seconds")
     chosen = variants or DEFAULT_VARIANTS
     cases = _own_cases(maskbench, grammar, texts, special_tokens, text_format)
     if cases is not None and case_names:
@@ -108,6 +128,9 @@ def run(
         tuple(cases) if cases is not None else case_names, vocabs, chosen, engine, profile
     )
     _validate_names(configurations, cases)
+    asked = _rounds(rounds, profile, maskbench is not None)
+    if grammar is not None and rounds is None:
+        asked = replace(OWN, seconds=seconds)
     with output.steps(len(configurations), "replaying") as progress:
 
         def resumed(path: Path, already: int) -> None:
@@ -119,7 +142,7 @@ def run(
 
         recorded = recording.record(
             configurations,
-            _rounds(rounds, profile, maskbench is not None),
+            asked,
             cases=cases,
             results=results,
             limits=limits(supervisor.STEP_S, time_limit, memory_limit),
@@ -148,6 +171,11 @@ def run(
         )
         return
     output.print_table(rows, title="Times in µs, cold unless said")
+    if asked.seconds and any(row["mask p99"] is None and row["steps"] for row in rows):
+        output.say(
+            f"a p99 needs {stats.needed(99.0)} steps, and {seconds:g} s were too short: --seconds "
+            "gives more time, or give a longer --text"
+        )
     if tally.inside_ns:
         output.say(
             f"{tally.wall_ns / 1e9:.1f} s in all, {tally.wall_ns / tally.inside_ns:.2f} times the "
