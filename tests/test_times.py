@@ -75,7 +75,7 @@ def test_every_reader_gives_the_same_figure(subject: Entry, tmp_path: Path) -> N
     row = run._row(subject)
     assert row["mask p99"] == microseconds(mask)
     ttfm = [float(start + masks[0]) for start, masks in zip(COMPILED, MASKS, strict=True)]
-    assert row["TTFM avg"] == microseconds(np.mean(ttfm))
+    assert row["TTFM avg"] == microseconds(float(np.mean(ttfm)))
     assert section["TTFM avg"] == shown(subject, tmp_path / "ttfm", "ttfm", "avg") == np.mean(ttfm)
     value = tracked["ttfm"]
     assert isinstance(value, dict)

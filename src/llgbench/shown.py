@@ -68,9 +68,15 @@ def plural(n: int, what: str) -> str:
 
 def is_right(cells: Iterable[str]) -> bool:
     """Return whether a column stands to the right: most of its cells are numbers, or dashes."""
-    filled = [text for text in cells if text not in (DASH, "")]
-    figures = sum(_FIGURE.fullmatch(text) is not None for text in filled)
-    return 2 * figures > len(filled)
+    words = figures = dashes = 0
+    for text in cells:
+        if _FIGURE.fullmatch(text):
+            figures += 1
+        elif text == DASH:
+            dashes += 1
+        elif text:
+            words += 1
+    return figures > words or (dashes > 0 and not words)
 
 
 def is_empty(row: Sequence[str]) -> bool:
