@@ -32,8 +32,8 @@ def test_no_line_closes_its_fence(lines: list[str]) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["1", "1,234", "0.02", "≈2.00×", "4.00 (≈4.00×)", "1,500 µs", "+3.4%", "-1.2% to +3.4%", "64.0 (limited)",
-     "1e-05", "2.00 MiB", "3 tokens"],
+    ["1", "1,234", "0.02", "≈2.00×", "4.00 (≈4.00×)", "1,500 µs", "+3.4%", "-1.2% to +3.4%",
+     "64.0 (limited)", "1e-05", "2.00 MiB", "3 tokens"],
 )  # fmt: skip
 def test_what_is_a_number_stands_to_the_right(text: str) -> None:
     assert shown.is_right([text, "–", ""])
