@@ -18,7 +18,7 @@ from llama_cpp._internals import LlamaSampler
 
 from llgbench.engines import registry
 from llgbench.inputs import variant
-from llgbench.llama import bridge, model
+from llgbench.llama import bridge, synthetic
 from llgbench.llama.sampler import GrammarSampler
 from llgbench.llama.vocab import open_vocab
 
@@ -56,7 +56,7 @@ def main() -> None:
     chosen = variant.get("greedy_tokenize")
     grammar = f"%llguidance {{}}\nstart: %json {json.dumps(SCHEMA)}"
     with open_vocab(name) as vocab:
-        path = Path(name) if len(sys.argv) > 1 else model.synthesize("nano", vocab)
+        path = Path(name) if len(sys.argv) > 1 else synthetic.synthesize("nano", vocab)
         with bridge.build(registry.get("wheel"), vocab, chosen) as tokenizer:
             llama = GrammarLlama(str(path), n_ctx=512, n_threads=1, seed=7, verbose=False)
             llama.follow(tokenizer, grammar)

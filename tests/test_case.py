@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from llgbench.engines.engine import Engine, Tokenizer
 from llgbench.errors import CaseError, GrammarError, LlgbenchError, UnknownNameError
-from llgbench.inputs import case
+from llgbench.inputs import case_file, case_text
 from llgbench.inputs.case import REJECTED, Case, Outcome, Text
+from llgbench.inputs.maskbench import TEXT_FORMATS, TextFormat, load_maskbench
 
-NAMES = case.names(ROOT)
+NAMES = case_file.names(ROOT)
 
 GOOD = """\
 reason = "A test."
@@ -69,7 +70,7 @@ def write(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_committed_case_loads(name: str) -> None:
-    loaded = case.load(name, ROOT)
+    loaded = case_file.load(name, ROOT)
     assert loaded.name == name
     assert loaded.reason
     assert loaded.texts
@@ -99,7 +100,7 @@ def test_names() -> None:
 
 
 def test_digests_tell_cases_apart() -> None:
-    digests = {case.load(name, ROOT).digest for name in NAMES}
+    digests = {case_file.load(name, ROOT).digest for name in NAMES}
     assert len(digests) == len(NAMES)
 
 
@@ -107,8 +108,8 @@ def test_digests_tell_cases_apart() -> None:
 
 
 def test_a_good_case(tmp_path: Path) -> None:
-    loaded = case.load("x", write(tmp_path, GOOD))
-    assert case.names(tmp_path) == ["x"]
+    loaded = case_file.load("x", write(tmp_path, GOOD))
+    assert case_file.names(tmp_path) == ["x"]
     assert (loaded.kind, loaded.reason, loaded.tags) == ("lark", "A test.", ("quick",))
     first, second = loaded.texts
     assert first == Text("ab", b"ab", Outcome())
@@ -119,7 +120,7 @@ def test_a_good_case(tmp_path: Path) -> None:
 
 
 def test_options_come_in_the_first_line(tmp_path: Path) -> None:
-    loaded = case.load("x", write(tmp_path, GOOD))
+    loaded = case_file.load("x", write(tmp_path, GOOD))
     first, rest = loaded.lark({"x": 1, "no_forcing": False}).split("\n", 1)
     assert first.startswith("%llguidance ")
     assert json.loads(first.removeprefix("%llguidance ")) == {"no_forcing": False, "x": 1}
@@ -131,7 +132,7 @@ def test_options_come_in_the_first_line(tmp_path: Path) -> None:
 
 def test_a_schema_becomes_lark(tmp_path: Path) -> None:
     root = write(tmp_path, 'reason = "x"', None, '{"type": "integer"}')
-    loaded = case.load("x", root)
+    loaded = case_file.load("x", root)
     assert loaded.kind == "json_schema"
     assert loaded.lark() == '%llguidance {}\nstart: %json {"type": "integer"}'
     assert loaded.texts == ()
@@ -139,14 +140,14 @@ def test_a_schema_becomes_lark(tmp_path: Path) -> None:
 
 def test_a_member_of_a_family(tmp_path: Path) -> None:
     root = write(tmp_path, FAMILY, "start: /ab{$n}c{2}$/")
-    assert case.names(root) == ["x@2", "x@3"]
-    member = case.load("x@3", root)
+    assert case_file.names(root) == ["x@2", "x@3"]
+    member = case_file.load("x@3", root)
     assert (member.name, member.value) == ("x@3", 3)
     assert member.source == "start: /ab{3}c{2}$/"
     assert member.texts == (Text("all", b"abbbcc", Outcome(4)),)
     assert member.texts[0].data == b"abbbcc"
-    assert case.load("x@5", root).texts[0].data == b"abbbbbcc"  # not listed, and fine
-    assert case.load("x@0", root).texts[0].data == b"acc"
+    assert case_file.load("x@5", root).texts[0].data == b"abbbbbcc"  # not listed, and fine
+    assert case_file.load("x@0", root).texts[0].data == b"acc"
 
 
 @pytest.mark.parametrize(
@@ -155,25 +156,25 @@ def test_a_member_of_a_family(tmp_path: Path) -> None:
 )
 def test_no_member_of_a_family(tmp_path: Path, name: str) -> None:
     with pytest.raises(UnknownNameError, match="x@2"):
-        case.load(name, write(tmp_path, FAMILY))
+        case_file.load(name, write(tmp_path, FAMILY))
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "y", "x@2", "x@", "a\0b", "X" * 300])
 def test_no_such_case(tmp_path: Path, name: str) -> None:
     with pytest.raises(UnknownNameError, match=r"unknown case .*(did you mean|known:) x"):
-        case.load(name, write(tmp_path, GOOD))
+        case_file.load(name, write(tmp_path, GOOD))
 
 
 def test_a_case_by_its_folder(tmp_path: Path) -> None:
     folder = write(tmp_path, GOOD) / "grammars" / "x"
-    assert case.load(str(folder), ROOT).texts == case.load("x", tmp_path).texts
+    assert case_file.load(str(folder), ROOT).texts == case_file.load("x", tmp_path).texts
     with pytest.raises(CaseError, match=r"case\.toml: no such file"):
-        case.load(str(tmp_path), ROOT)
+        case_file.load(str(tmp_path), ROOT)
 
 
 def test_the_nearest_case() -> None:
     with pytest.raises(UnknownNameError, match="did you mean json-tool-call"):
-        case.load("json-tool-cal", ROOT)
+        case_file.load("json-tool-cal", ROOT)
 
 
 TEXT = 'reason = ""\n[[texts]]\n'
@@ -235,7 +236,7 @@ def test_a_malformed_case(tmp_path: Path, what: str) -> None:
     if toml is None:
         (path / "case.toml").write_bytes(b'reason = "ca\xe9"')
     with pytest.raises(CaseError, match=why) as caught:
-        case.load("x@2" if what.endswith("values") else "x", root)
+        case_file.load("x@2" if what.endswith("values") else "x", root)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -259,7 +260,7 @@ def test_a_malformed_family(tmp_path: Path, what: str) -> None:
     old, new, why = BAD_FAMILY[what]
     assert old in FAMILY
     with pytest.raises(CaseError, match=why):
-        case.load("x@2", write(tmp_path, FAMILY.replace(old, new, 1)))
+        case_file.load("x@2", write(tmp_path, FAMILY.replace(old, new, 1)))
 
 
 @pytest.mark.parametrize(
@@ -277,32 +278,32 @@ def test_a_grammar_file_that_is_wrong(
 ) -> None:
     root = write(tmp_path, GOOD, lark, schema)
     with pytest.raises(CaseError, match=why) as caught:
-        case.load("x", root)
+        case_file.load("x", root)
     assert str(root / "grammars" / "x") in str(caught.value)
 
 
 def test_names_names_the_file_that_is_broken(tmp_path: Path) -> None:
     with pytest.raises(CaseError, match=r"x/case\.toml"):
-        case.names(write(tmp_path, "reason = "))
+        case_file.names(write(tmp_path, "reason = "))
 
 
 def test_a_digest_is_of_what_is_measured(tmp_path: Path) -> None:
-    base = case.load("x", write(tmp_path / "a", GOOD)).digest
+    base = case_file.load("x", write(tmp_path / "a", GOOD)).digest
     reworded = GOOD.replace("A test.", "Another reason.").replace("Why.", "Because.")
-    assert case.load("x", write(tmp_path / "b", reworded)).digest == base
+    assert case_file.load("x", write(tmp_path / "b", reworded)).digest == base
     for number, (old, new) in enumerate(
         [('text = "ab"', 'text = "abc"'), ("no_forcing = true", "no_forcing = false")]
     ):
         root = write(tmp_path / str(number), GOOD.replace(old, new))
-        assert case.load("x", root).digest != base
-    assert case.load("x", write(tmp_path / "g", GOOD, 'start: "ac"')).digest != base
+        assert case_file.load("x", root).digest != base
+    assert case_file.load("x", write(tmp_path / "g", GOOD, 'start: "ac"')).digest != base
 
 
 # ---- MaskBench ----
 
 
 def test_a_maskbench_folder(maskbench: Path) -> None:
-    found = case.load_maskbench(maskbench)
+    found = load_maskbench(maskbench)
     files = sorted(maskbench.glob("*.json"))
     assert [c.name for c in found] == [path.stem for path in files]
     assert all(c.kind == "json_schema" and c.tags == ("maskbench",) for c in found)
@@ -318,10 +319,10 @@ def test_a_maskbench_folder(maskbench: Path) -> None:
 def test_maskbench_texts_are_accepted_as_they_should(maskbench: Path, wheel: Engine) -> None:
     from llgbench.errors import GrammarError
     from llgbench.inputs.variant import REFERENCE
-    from llgbench.measure.checks import outcome
+    from llgbench.measure.outcomes import outcome
 
     judged = 0
-    for loaded in case.load_maskbench(maskbench)[::10]:
+    for loaded in load_maskbench(maskbench)[::10]:
         try:
             for text in loaded.texts:
                 found = outcome(wheel, loaded, text, REFERENCE)
@@ -335,7 +336,7 @@ def test_maskbench_texts_are_accepted_as_they_should(maskbench: Path, wheel: Eng
 
 def one(tmp_path: Path, content: object) -> Case:
     (tmp_path / "a.json").write_text(json.dumps(content))
-    (only,) = case.load_maskbench(tmp_path)
+    (only,) = load_maskbench(tmp_path)
     return only
 
 
@@ -354,7 +355,7 @@ def test_a_maskbench_file_is_written_as_its_runner_does(tmp_path: Path) -> None:
 def test_the_formats_of_maskbench_texts_are_cases_of_their_own(tmp_path: Path) -> None:
     content = {"schema": True, "tests": [{"data": {"a": [1]}, "valid": True}]}
     (tmp_path / "a.json").write_text(json.dumps(content))
-    loaded = [case.load_maskbench(tmp_path, text_format)[0] for text_format in case.TEXT_FORMATS]
+    loaded = [load_maskbench(tmp_path, text_format)[0] for text_format in TEXT_FORMATS]
     assert [c.name for c in loaded] == ["a", "a+compact", "a+indent2"]
     assert len({c.digest for c in loaded}) == 3
     assert [c.texts[0].data for c in loaded] == [
@@ -387,7 +388,7 @@ def test_the_formats_of_maskbench_texts_are_cases_of_their_own(tmp_path: Path) -
 def test_a_malformed_maskbench_file(tmp_path: Path, content: str, why: str) -> None:
     (tmp_path / "a.json").write_text(content)
     with pytest.raises(CaseError, match=why) as caught:
-        case.load_maskbench(tmp_path)
+        load_maskbench(tmp_path)
     assert str(tmp_path / "a.json") in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -395,13 +396,13 @@ def test_a_malformed_maskbench_file(tmp_path: Path, content: str, why: str) -> N
 def test_no_maskbench_files(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(CaseError, match=r"no MaskBench files \(\*\.json\) there"):
-            case.load_maskbench(folder)
+            load_maskbench(folder)
     (tmp_path / "a.json").write_text("{")
     with pytest.raises(CaseError, match=r"a\.json"):
-        case.load_maskbench(tmp_path)
+        load_maskbench(tmp_path)
     (tmp_path / "a.json").write_bytes(b"\xff")
     with pytest.raises(CaseError, match="not UTF-8 at byte 0"):
-        case.load_maskbench(tmp_path)
+        load_maskbench(tmp_path)
 
 
 # ---- options of a grammar's own, and its line numbers ----
@@ -409,7 +410,7 @@ def test_no_maskbench_files(tmp_path: Path) -> None:
 
 def test_a_grammars_own_options_are_merged(tmp_path: Path) -> None:
     lark = '// mine\n%llguidance {"no_forcing": false, "x":\n 1} // so\nstart: "ab"'
-    loaded = case.load("x", write(tmp_path, GOOD, lark))
+    loaded = case_file.load("x", write(tmp_path, GOOD, lark))
     assert loaded.options == {"no_forcing": True, "x": 1}  # case.toml is the nearer
     whole = loaded.lark({"y": 2}).split("\n")
     assert whole[0] == "// mine"
@@ -433,7 +434,7 @@ def test_options_that_cannot_be(tmp_path: Path, line: str, why: str) -> None:
     path = tmp_path / "g.lark"
     path.write_text(f'{line}\nstart: "a"')
     with pytest.raises(CaseError, match=why) as caught:
-        case.from_files(path, [])
+        case_file.from_files(path, [])
     assert "\n" not in str(caught.value)
 
 
@@ -451,7 +452,7 @@ OPTIONS = {
 def test_options_that_are_no_json(tmp_path: Path, what: str) -> None:
     line, why = OPTIONS[what]
     with pytest.raises(CaseError, match=why) as caught:
-        case.load("x", write(tmp_path, f"[options]\n{line}"))
+        case_file.load("x", write(tmp_path, f"[options]\n{line}"))
     assert "case.toml" in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -471,7 +472,7 @@ def test_messages_have_the_lines_of_the_file(
 ) -> None:
     path = tmp_path / "g.lark"
     path.write_text(grammar)
-    loaded = case.from_files(path, [])
+    loaded = case_file.from_files(path, [])
     number = WRONG_IN_LINE[grammar]
     with pytest.raises(GrammarError) as caught:
         byte_tokenizer.matcher(loaded.lark({"x": 1}))
@@ -489,7 +490,7 @@ def test_messages_of_a_schema_have_no_lines_of_another_file(
 ) -> None:
     path = tmp_path / "s.json"
     path.write_text('{"type":\n "nope"}')
-    loaded = case.from_files(path, [])
+    loaded = case_file.from_files(path, [])
     with pytest.raises(GrammarError) as caught:
         byte_tokenizer.matcher(loaded.lark())
     assert "start: %json" in str(caught.value)
@@ -512,7 +513,7 @@ def test_a_case_reads_below_its_own_folder_alone(tmp_path: Path, file: str) -> N
     (folder / "link.txt").symlink_to(tmp_path / "p.txt")
     (folder / "down").symlink_to(tmp_path)
     with pytest.raises(CaseError, match="is not below the case's own folder"):
-        case.load("x", root)
+        case_file.load("x", root)
 
 
 @pytest.mark.parametrize("name", ["grammar.lark", "case.toml"])
@@ -522,13 +523,13 @@ def test_a_case_whose_own_files_lie_elsewhere(tmp_path: Path, name: str) -> None
     path.rename(tmp_path / "elsewhere")
     path.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(CaseError, match="is not below the case's own folder"):
-        case.load("x", root)
+        case_file.load("x", root)
 
 
 def test_a_case_folder_may_be_a_link(tmp_path: Path) -> None:
     root = write(tmp_path / "real", GOOD)
     (tmp_path / "link").symlink_to(root / "grammars" / "x")
-    assert case.load(str(tmp_path / "link")).texts == case.load("x", root).texts
+    assert case_file.load(str(tmp_path / "link")).texts == case_file.load("x", root).texts
 
 
 @pytest.mark.parametrize("name", ["grammar.lark", "case.toml", "short.txt"])
@@ -538,37 +539,37 @@ def test_a_case_of_fifos_does_not_hang(tmp_path: Path, name: str) -> None:
     path.unlink()
     os.mkfifo(path)
     with pytest.raises(CaseError, match="not a regular file"):
-        case.load("x", root)
+        case_file.load("x", root)
 
 
 @pytest.mark.parametrize(
-    "times", ["99999999999999", "99999999999999999999", str(2**63), str(case.LIMIT)]
+    "times", ["99999999999999", "99999999999999999999", str(2**63), str(case_text.LIMIT)]
 )
 def test_a_text_that_would_fill_the_memory(tmp_path: Path, times: str) -> None:
     root = write(tmp_path, FAMILY.replace("times = 2", f"times = {times}"))
     with pytest.raises(CaseError, match=r"text 0: the texts of a case may have 64 MiB together"):
-        case.load("x@2", root)
+        case_file.load("x@2", root)
 
 
 def test_all_texts_of_a_case_share_the_room(tmp_path: Path) -> None:
     half = f"{TEXT.splitlines()[1]}\nname = 'N'\npieces = [{{ repeat = 'b', times = {2**25} }}]\n"
     head = FAMILY.partition("[[texts]]")[0]
     texts = [half.replace("N", str(n)) for n in range(3)]
-    assert len(case.load("x@2", write(tmp_path / "2", head + "".join(texts[:2]))).texts) == 2
+    assert len(case_file.load("x@2", write(tmp_path / "2", head + "".join(texts[:2]))).texts) == 2
     with pytest.raises(CaseError, match="text 2: the texts of a case may have 64 MiB"):
-        case.load("x@2", write(tmp_path / "3", head + "".join(texts)))
+        case_file.load("x@2", write(tmp_path / "3", head + "".join(texts)))
 
 
 def test_an_at_in_a_folders_name(tmp_path: Path) -> None:
     folder = write(tmp_path / "job@2", FAMILY, "start: /ab{$n}c{2}$/") / "grammars" / "x"
-    assert case.load(f"{folder}@3").name == "x@3"
+    assert case_file.load(f"{folder}@3").name == "x@3"
     plain = folder.with_name("y@5")
     folder.rename(plain)
     with pytest.raises(UnknownNameError, match="y@5@2"):
-        case.load(str(plain))
-    assert case.load(f"{plain}@3").name == "y@5@3"
+        case_file.load(str(plain))
+    assert case_file.load(f"{plain}@3").name == "y@5@3"
     with pytest.raises(CaseError, match="has no parameter"):
-        case.load(f"{write(tmp_path / 'z', GOOD) / 'grammars' / 'x'}@3")
+        case_file.load(f"{write(tmp_path / 'z', GOOD) / 'grammars' / 'x'}@3")
 
 
 # ---- texts of the command line ----
@@ -581,17 +582,17 @@ def test_texts_are_named_by_their_paths(tmp_path: Path) -> None:
     for path in paths:
         path.parent.mkdir()
         path.write_text("on")
-    loaded = case.from_files(grammar, paths)
+    loaded = case_file.from_files(grammar, paths)
     assert [text.name for text in loaded.texts] == [str(path) for path in paths]
     assert all(text.stock is text.fallback is None for text in loaded.texts)
     with pytest.raises(CaseError, match="given twice"):
-        case.from_files(grammar, [*paths, paths[0]])
+        case_file.from_files(grammar, [*paths, paths[0]])
 
 
 def test_a_text_of_a_name_that_is_not_utf8(tmp_path: Path) -> None:
     path = tmp_path / os.fsdecode(b"caf\xe9.lark")
     path.write_text('start: "a"')
-    loaded = case.from_files(path, [path])
+    loaded = case_file.from_files(path, [path])
     assert loaded.name == "caf\\xe9"
     assert loaded.texts[0].name.endswith("caf\\xe9.lark")
     assert len(loaded.digest) == 16
@@ -599,13 +600,13 @@ def test_a_text_of_a_name_that_is_not_utf8(tmp_path: Path) -> None:
 
 def test_special_tokens_of_a_text(tmp_path: Path) -> None:
     toml = f'{TEXT}text = "<a>x<a><b>"\nspecial_tokens = ["<a>"]'
-    (text,) = case.load("x", write(tmp_path, toml)).texts
+    (text,) = case_file.load("x", write(tmp_path, toml)).texts
     assert text.special_tokens == ("<a>",)
     assert text.split(text.special_tokens or ()) == [
         (b"<a>", True), (b"x", False), (b"<a>", True), (b"<b>", False)
     ]  # fmt: skip
-    plain = case.load("x", write(tmp_path / "p", toml.replace('["<a>"]', "[]")))
-    assert plain.digest != case.load("x", tmp_path).digest
+    plain = case_file.load("x", write(tmp_path / "p", toml.replace('["<a>"]', "[]")))
+    assert plain.digest != case_file.load("x", tmp_path).digest
     assert plain.texts[0].split([]) == [(text.data, False)]
 
 
@@ -678,7 +679,7 @@ def fine(read: Callable[[], Sequence[Case]]) -> None:
         for loaded in read():
             loaded.lark({"x": 1}).encode()
             assert len(loaded.digest) == 16
-            assert sum(len(text.data) for text in loaded.texts) <= case.LIMIT
+            assert sum(len(text.data) for text in loaded.texts) <= case_text.LIMIT
     except LlgbenchError as error:
         said = str(error)
     assert said
@@ -693,14 +694,16 @@ def test_a_mutated_case(tmp_path: Path, toml: bytes, lark: bytes) -> None:
         write(tmp_path, "")
     (folder / "case.toml").write_bytes(toml)
     (folder / "grammar.lark").write_bytes(lark)
-    fine(lambda: [case.load(name, tmp_path) for name in (*case.names(tmp_path), f"{folder}@2")])
+    fine(
+        lambda: [
+            case_file.load(name, tmp_path) for name in (*case_file.names(tmp_path), f"{folder}@2")
+        ]
+    )
 
 
 @FUZZ
-@given(content=mutated((MASKBENCH_FILE,)), text_format=st.sampled_from(case.TEXT_FORMATS))
-def test_a_mutated_maskbench_file(
-    tmp_path: Path, content: bytes, text_format: case.TextFormat
-) -> None:
+@given(content=mutated((MASKBENCH_FILE,)), text_format=st.sampled_from(TEXT_FORMATS))
+def test_a_mutated_maskbench_file(tmp_path: Path, content: bytes, text_format: TextFormat) -> None:
     (tmp_path / "a.json").write_bytes(content)
-    fine(lambda: case.load_maskbench(tmp_path, text_format))
-    fine(lambda: [case.from_files(tmp_path / "a.json", [tmp_path / "a.json"])])
+    fine(lambda: load_maskbench(tmp_path, text_format))
+    fine(lambda: [case_file.from_files(tmp_path / "a.json", [tmp_path / "a.json"])])

@@ -11,12 +11,12 @@ from conftest import CATALOGUE, ROOT, Lab
 
 from llgbench.engines.engine import Engine, byte_tokenizer, load
 from llgbench.errors import EngineError, GrammarError
-from llgbench.inputs import case
+from llgbench.inputs import case_file
 from llgbench.inputs.case import REJECTED, Case, Outcome, Text
 from llgbench.inputs.variant import REFERENCE, get
 from llgbench.llama import bridge
 from llgbench.llama.vocab import Vocab
-from llgbench.measure import checks
+from llgbench.measure import checks, outcomes, probes
 from llgbench.measure.checks import Judgement, Verdict
 from llgbench.measure.replay import End
 from llgbench.measure.trace import trace_of
@@ -31,7 +31,7 @@ STOCK = ("baseline", "token_to_piece", "greedy_tokenize", "sentinel")
 def members(limit: int) -> list[str]:
     return [
         name
-        for name in case.names(ROOT)
+        for name in case_file.names(ROOT)
         if not name.partition("@")[2] or int(name.partition("@")[2]) <= limit
     ]
 
@@ -75,7 +75,7 @@ DIFFERING = {
 
 
 def test_token_bytes(every_vocab: Vocab) -> None:
-    found = checks.token_bytes(every_vocab)
+    found = probes.token_bytes(every_vocab)
     assert (found.differing, found.lost_space) == DIFFERING[every_vocab.name]
     assert found.tokens == CATALOGUE[every_vocab.name].tokens
     assert found.kind == every_vocab.kind
@@ -106,7 +106,7 @@ def test_spaces_where_the_grammar_has_none(
     lab: Lab, wheel: Engine, vocab_name: str, variant: str
 ) -> None:
     vocab, tokenizer = lab.vocab(vocab_name), lab.tokenizer(vocab_name, variant)
-    found = checks.probes(vocab, get(variant), tokenizer, wheel)
+    found = probes.probes(vocab, get(variant), tokenizer, wheel)
     assert found.spaced == (SPACED.get(vocab_name, 0) if variant == "baseline" else 0)
     assert found.no_space_allowed > found.spaced
     assert (found.vocab, found.variant) == (vocab_name, variant)
@@ -116,7 +116,7 @@ def test_spaces_where_the_grammar_has_none(
 @pytest.mark.parametrize("variant", ["baseline", "token_to_piece"])
 def test_the_forced_mask_is_wrong_on_llama_spm(lab: Lab, wheel: Engine, variant: str) -> None:
     tokenizer = lab.tokenizer("llama-spm", variant)
-    found = checks.probes(lab.vocab("llama-spm"), get(variant), tokenizer, wheel)
+    found = probes.probes(lab.vocab("llama-spm"), get(variant), tokenizer, wheel)
     assert found.forced == (22172,)
     assert found.forced_bytes == (" hello",)
     assert not found.forced_right
@@ -125,7 +125,7 @@ def test_the_forced_mask_is_wrong_on_llama_spm(lab: Lab, wheel: Engine, variant:
 
 def test_the_forced_mask_without_a_tokenize_fn(lab: Lab, wheel: Engine) -> None:
     tokenizer = lab.tokenizer("llama-spm", "greedy_tokenize")
-    found = checks.probes(lab.vocab("llama-spm"), get("greedy_tokenize"), tokenizer, wheel)
+    found = probes.probes(lab.vocab("llama-spm"), get("greedy_tokenize"), tokenizer, wheel)
     assert len(found.forced) == 6  # "h" twice: a piece and a byte token
     assert set(found.forced_bytes) == HELLO
     assert found.forced_right
@@ -136,7 +136,7 @@ def test_the_forced_mask_without_a_tokenize_fn(lab: Lab, wheel: Engine) -> None:
 
 def test_the_sentinel_forces_rightly_on_llama_spm(lab: Lab, wheel: Engine) -> None:
     tokenizer = lab.tokenizer("llama-spm", "sentinel")
-    found = checks.probes(lab.vocab("llama-spm"), get("sentinel"), tokenizer, wheel)
+    found = probes.probes(lab.vocab("llama-spm"), get("sentinel"), tokenizer, wheel)
     assert len(found.forced) == 1
     assert found.right
     assert not found.greedy
@@ -145,7 +145,7 @@ def test_the_sentinel_forces_rightly_on_llama_spm(lab: Lab, wheel: Engine) -> No
 @pytest.mark.parametrize("variant", STOCK)
 def test_the_forced_mask_on_llama_bpe(lab: Lab, wheel: Engine, variant: str) -> None:
     tokenizer = lab.tokenizer("llama-bpe", variant)
-    found = checks.probes(lab.vocab("llama-bpe"), get(variant), tokenizer, wheel)
+    found = probes.probes(lab.vocab("llama-bpe"), get(variant), tokenizer, wheel)
     # What llguidance forces is tokenized as llama.cpp does, where a special token's name is the
     # token: the literal can then be written in no other way.
     assert found.literal == "<|begin_of_text|>"
@@ -163,7 +163,7 @@ def test_exact_bytes_are_right_on_every_vocab(every_vocab: Vocab, wheel: Engine)
     names = ["greedy_tokenize"] if one else STOCK[1:]
     for name in names:
         with bridge.build(wheel, every_vocab, get(name)) as tokenizer:
-            found = checks.probes(every_vocab, get(name), tokenizer, wheel)
+            found = probes.probes(every_vocab, get(name), tokenizer, wheel)
         assert found.spaced == 0
         assert found.right == (found.greedy or name != "token_to_piece" or found.forced_right)
         assert found.forced_right or name == "token_to_piece"
@@ -173,7 +173,7 @@ def test_exact_bytes_are_right_on_every_vocab(every_vocab: Vocab, wheel: Engine)
 def test_baseline_on_every_other_vocab(every_vocab: Vocab, wheel: Engine) -> None:
     """0 where no token has wrong bytes."""
     with bridge.build(wheel, every_vocab, get("baseline")) as tokenizer:
-        found = checks.probes(every_vocab, get("baseline"), tokenizer, wheel)
+        found = probes.probes(every_vocab, get("baseline"), tokenizer, wheel)
     if every_vocab.name in SPACED:
         assert found.spaced == SPACED[every_vocab.name]
     elif DIFFERING[every_vocab.name] == (0, 0):
@@ -187,23 +187,23 @@ def test_baseline_on_every_other_vocab(every_vocab: Vocab, wheel: Engine) -> Non
 
 @pytest.mark.parametrize("name", members(SLOW_OUTCOME))
 def test_stock_does_what_every_case_records(wheel: Engine, name: str) -> None:
-    subject = case.load(name, ROOT)
+    subject = case_file.load(name, ROOT)
     for text in subject.texts:
-        assert checks.outcome(wheel, subject, text, REFERENCE) == text.stock, text.name
+        assert outcomes.outcome(wheel, subject, text, REFERENCE) == text.stock, text.name
 
 
 @pytest.mark.parametrize("name", ["listed", "soname", "fstring-greedy", "ipv6-host-port"])
 def test_other_releases_do_the_same(release: Engine, name: str) -> None:
-    subject = case.load(name, ROOT)
+    subject = case_file.load(name, ROOT)
     for text in subject.texts:
-        assert checks.outcome(release, subject, text, REFERENCE) == text.stock, text.name
+        assert outcomes.outcome(release, subject, text, REFERENCE) == text.stock, text.name
 
 
 def test_an_outcome_of_nothing(wheel: Engine) -> None:
-    assert checks.outcome(wheel, made('start: "a"'), Text("", b""), REFERENCE) == Outcome(0)
-    assert checks.outcome(wheel, made('start: "a"?'), Text("", b""), REFERENCE) == Outcome()
+    assert outcomes.outcome(wheel, made('start: "a"'), Text("", b""), REFERENCE) == Outcome(0)
+    assert outcomes.outcome(wheel, made('start: "a"?'), Text("", b""), REFERENCE) == Outcome()
     with pytest.raises(GrammarError):
-        checks.outcome(wheel, made("start: ("), Text("", b""), REFERENCE)
+        outcomes.outcome(wheel, made("start: ("), Text("", b""), REFERENCE)
 
 
 # ---- the judgement ----
@@ -212,7 +212,7 @@ def test_an_outcome_of_nothing(wheel: Engine) -> None:
 @pytest.mark.parametrize("name", members(SLOW_JUDGEMENT))
 def test_the_judgement_names_the_rejected_byte(lab: Lab, name: str) -> None:
     """Token by token on llama-bpe, the same byte as byte by byte."""
-    subject = case.load(name, ROOT)
+    subject = case_file.load(name, ROOT)
     verdict = judge(lab, "llama-bpe", "token_to_piece", subject)
     for text, judgement in zip(subject.texts, verdict.judgements, strict=True):
         assert text.stock is not None
@@ -245,7 +245,7 @@ def test_however_a_text_ends(
     subject = made(grammar, *(Text(str(data), data) for data in ENDINGS[grammar]))
     verdict = judge(lab, vocab_name, variant, subject)
     for text, judgement in zip(subject.texts, verdict.judgements, strict=True):
-        wanted = checks.outcome(wheel, subject, text, REFERENCE)
+        wanted = outcomes.outcome(wheel, subject, text, REFERENCE)
         assert judgement.reject_at == wanted.reject_at, text.name
         assert judgement.accepted == judgement.reference_accepted == wanted.accepted
 
@@ -313,7 +313,7 @@ def recount(lab: Lab, vocab_name: str, variant: str, grammar: str, trace: object
 @pytest.mark.parametrize("vocab_name", ["llama-spm", "llama-bpe"])
 @pytest.mark.parametrize("variant", STOCK)
 def test_forbidden_and_missing_counted_again(lab: Lab, vocab_name: str, variant: str) -> None:
-    subject = case.load("json-enum", ROOT)
+    subject = case_file.load("json-enum", ROOT)
     verdict = judge(lab, vocab_name, variant, subject)
     for text, judgement in zip(subject.texts, verdict.judgements, strict=True):
         trace = lab.vocab(vocab_name).trace(text.data)
@@ -341,7 +341,7 @@ VERDICTS = [
 
 @pytest.mark.parametrize(("name", "vocab_name", "variant", "label", "why"), VERDICTS)
 def test_verdicts(lab: Lab, name: str, vocab_name: str, variant: str, label: str, why: str) -> None:
-    verdict = judge(lab, vocab_name, variant, case.load(name, ROOT))
+    verdict = judge(lab, vocab_name, variant, case_file.load(name, ROOT))
     assert verdict.label == label, verdict.reason
     assert why in verdict.reason
     assert bool(verdict.reason) == (label != "right")
@@ -361,8 +361,8 @@ UNLIKE = [
 def test_an_engine_that_does_not_do_as_recorded_is_wrong(lab: Lab, wheel: Engine) -> None:
     for text, why in UNLIKE:
         # By tokens, as `run` does, and by bytes, as `check` does: one function judges both.
-        found = checks.outcome(wheel, made('start: "ab"', text), text, REFERENCE)
-        assert why in (checks.unlike_recorded(text, found, REFERENCE) or "")
+        found = outcomes.outcome(wheel, made('start: "ab"', text), text, REFERENCE)
+        assert why in (outcomes.unlike_recorded(text, found, REFERENCE) or "")
         verdict = judge(lab, "llama-bpe", "greedy_tokenize", made('start: "ab"', text))
         assert verdict.label == "wrong"
         assert why in verdict.reason
@@ -392,7 +392,7 @@ def test_the_offset_on_a_vocabulary_without_single_bytes(lab: Lab, wheel: Engine
     text = Text("t", b"a !", Outcome(2))
     subject = made('start: "a" " " "x"', text)
     assert lab.vocab("bert-bge").byte_token(ord(" ")) is None
-    assert checks.outcome(wheel, subject, text, REFERENCE) == Outcome(2)
+    assert outcomes.outcome(wheel, subject, text, REFERENCE) == Outcome(2)
     verdict = judge(lab, "bert-bge", "greedy_tokenize", subject)
     assert (str(verdict), verdict.judgements[0].outcome) == ("right", Outcome(2))
 
@@ -420,7 +420,7 @@ def test_a_text_with_special_tokens(lab: Lab, wheel: Engine, names: tuple[str, .
         assert [j.reject_at for j in verdict.judgements] == [None, len(data), 19, 0]
     if names is not None:
         for text in subject.texts:
-            assert checks.outcome(wheel, subject, text, REFERENCE) == text.stock, text.name
+            assert outcomes.outcome(wheel, subject, text, REFERENCE) == text.stock, text.name
 
 
 def test_a_special_token_that_the_grammar_has_not(lab: Lab) -> None:
@@ -478,7 +478,7 @@ LIES = {
 def test_an_engine_that_lies_is_not_right(lab: Lab, tmp_path: Path, what: str) -> None:
     """Reference and variant are the same engine, so that their masks agree in every lie."""
     name, body, why = LIES[what]
-    vocab, subject = lab.vocab("llama-spm"), case.load("json-tool-call", ROOT)
+    vocab, subject = lab.vocab("llama-spm"), case_file.load("json-tool-call", ROOT)
     engine = load(faulty_engine.build(tmp_path, f"llg_{name}", body))
     with (
         bridge.build(engine, vocab, get("greedy_tokenize")) as tokenizer,
@@ -523,7 +523,7 @@ def test_an_engine_that_gives_nothing(tmp_path: Path, name: str) -> None:
 
 
 def test_the_engine_answers_for_its_masks_alike_each_time(lab: Lab) -> None:
-    subject = case.load("json-enum", ROOT)
+    subject = case_file.load("json-enum", ROOT)
     one, other = (judge(lab, "llama-bpe", "greedy_tokenize", subject) for _ in range(2))
     assert [replace(j, inside_ns=0) for j in one.judgements] == [
         replace(j, inside_ns=0) for j in other.judgements
@@ -533,7 +533,7 @@ def test_the_engine_answers_for_its_masks_alike_each_time(lab: Lab) -> None:
 def test_a_verdict_as_plain_data(lab: Lab) -> None:
     import json
 
-    verdict = judge(lab, "llama-bpe", "greedy_tokenize", case.load("listed", ROOT))
+    verdict = judge(lab, "llama-bpe", "greedy_tokenize", case_file.load("listed", ROOT))
     table = json.loads(json.dumps(verdict.to_json()))
     assert table["label"] == "limited"
     assert table["accepted"] == verdict.accepted == sum(t["accepted"] for t in table["texts"])

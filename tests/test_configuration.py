@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llgbench.errors import InputError
-from llgbench.inputs import case
+from llgbench.inputs import case_file
 from llgbench.inputs.configuration import CHECKPOINTS, Configuration, grid
 from llgbench.inputs.variant import DEFAULT_VARIANTS
 
 NAMES = st.from_regex(r"[A-Za-z0-9._@+-]{1,20}", fullmatch=True)
-CASES = tuple(case.names(ROOT))
+CASES = tuple(case_file.names(ROOT))
 
 
 @given(NAMES, NAMES, NAMES, st.just("default") | NAMES)

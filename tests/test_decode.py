@@ -18,13 +18,15 @@ from llgbench.asv import decode_suite
 from llgbench.asv.cells import row as row_of
 from llgbench.commands import decode as command
 from llgbench.decode import loop as decode
-from llgbench.decode import recording
-from llgbench.decode.loop import MODES, Plan, Run
+from llgbench.decode import measurement, plan, recording, summary
+from llgbench.decode.loop import Run
+from llgbench.decode.plan import MODES, Plan
 from llgbench.errors import GrammarError, InputError, ModelError, RecordError
-from llgbench.inputs import case
+from llgbench.inputs import case_file
 from llgbench.isolated import Limits
-from llgbench.llama import model, sampler
-from llgbench.llama.model import Context, Model, synthesize
+from llgbench.llama import model, sampler, synthetic
+from llgbench.llama.model import Context, Model
+from llgbench.llama.synthetic import synthesize
 from llgbench.measure.replay import with_end
 from llgbench.records.record import Record
 from llgbench.report import decode as report_decode
@@ -59,7 +61,7 @@ def run(
     tokenizer = lab.tokenizer(vocab, of)
     trace = None if free else with_end(lab.vocab(vocab).trace(text), tokenizer)
     wanted = Plan(free=free, **plan)
-    grammar = case.load(subject).lark()
+    grammar = case_file.load(subject).lark()
     return decode.run(contexts[vocab], tokenizer, grammar, trace, wanted, MODES[mode])
 
 
@@ -93,14 +95,14 @@ def test_a_step_is_its_parts_and_a_little_more(lab: Lab, contexts: dict[str, Con
     for mode in MODES:
         steps = run(lab, contexts, mode=mode).steps
         hidden = "mask" if mode == "overlap" else ""
-        parts = sum(steps[f"{n}_ns"].astype(np.int64) for n in decode.PARTS if n != hidden)
+        parts = sum(steps[f"{n}_ns"].astype(np.int64) for n in plan.PARTS if n != hidden)
         # Each clock is rounded to a nanosecond by itself.
-        assert (steps["wall_ns"].astype(np.int64) - parts >= -len(decode.PARTS)).all()
+        assert (steps["wall_ns"].astype(np.int64) - parts >= -len(plan.PARTS)).all()
         assert (steps["decode_ns"][steps["n_batch"] > 0] > 0).all()
 
 
 def test_forced_tokens_go_in_one_batch(lab: Lab, contexts: dict[str, Context]) -> None:
-    text = case.load("forced-literal").texts[0].data
+    text = case_file.load("forced-literal").texts[0].data
     plain = run(lab, contexts, vocab=BPE, text=text, subject="forced-literal")
     forced = run(lab, contexts, vocab=BPE, text=text, subject="forced-literal", mode="forced")
     assert forced.committed[0].tolist() == plain.committed[0].tolist()
@@ -145,7 +147,7 @@ def test_sequences_go_in_one_batch(
 def test_a_wrong_bridge_drops_the_grammar_and_says_so(
     lab: Lab, contexts: dict[str, Context]
 ) -> None:
-    text = case.load("forced-literal").texts[0].data
+    text = case_file.load("forced-literal").texts[0].data
     done = run(lab, contexts, of="baseline", text=text, subject="forced-literal")
     assert done.drops == 1
     assert done.errors >= 1
@@ -165,8 +167,8 @@ def test_what_is_sampled_freely_is_checked(
     vocab = lab.vocab(SPM)
     for tokens in done.committed:
         found = decode.check(
-            lab.engine, vocab, case.load("forced-skeleton"), _variant("greedy_tokenize"), tokens,
-            vocab.eos,
+            lab.engine, vocab, case_file.load("forced-skeleton"), _variant("greedy_tokenize"),
+            tokens, vocab.eos,
         )  # fmt: skip
         assert found == "complete"
         assert tokens[-1] == vocab.eos
@@ -197,7 +199,7 @@ def test_check_reads_real_bytes(lab: Lab, text: bytes, ended: bool, expected: st
     if ended:
         tokens = np.append(tokens, np.uint32(vocab.eos))
     found = decode.check(
-        lab.engine, vocab, case.load("json-enum"), _variant("baseline"), tokens, vocab.eos
+        lab.engine, vocab, case_file.load("json-enum"), _variant("baseline"), tokens, vocab.eos
     )
     assert found.startswith(expected)
 
@@ -221,11 +223,11 @@ def test_bad_plans_are_refused(lab: Lab, contexts: dict[str, Context]) -> None:
 
 
 def test_only_texts_of_the_language_are_decoded() -> None:
-    assert {t.name for t in decode.decodable(case.load("json-enum"))} == {
+    assert {t.name for t in measurement.decodable(case_file.load("json-enum"))} == {
         "ok", "ok-compact", "other-compact",
     }  # fmt: skip
     # Rejected by the stock lexer, and yet the text the fallback is there for.
-    assert decode.decodable(case.load("listed"))
+    assert measurement.decodable(case_file.load("listed"))
 
 
 @pytest.fixture(scope="module")
@@ -251,20 +253,20 @@ def test_a_run_is_a_record_beside_the_others(recorded: tuple[Record, Path]) -> N
         assert facts["model"]["device"] == {"kind": "cpu"}
         assert len(entry.samples["wall"]) == 2 * len(facts["texts"])
         if entry.configuration.variant == "greedy_tokenize":
-            assert decode.verdict(entry) == "right"
+            assert summary.verdict(entry) == "right"
         if entry.configuration.variant == "token_to_piece":
-            assert "drops the grammar in" in decode.verdict(entry)
+            assert "drops the grammar in" in summary.verdict(entry)
 
 
 def test_the_summary_adds_up(recorded: tuple[Record, Path]) -> None:
     for entry in recorded[0].entries:
-        summary = decode.summarize(entry)
-        if summary is None:
+        found = summary.summarize(entry)
+        if found is None:
             continue
-        assert sum(summary.parts.values()) == pytest.approx(summary.wall)
-        assert 0 <= summary.share < 1
-        assert 0 <= summary.overhead < 1
-        assert (summary.hidden_mask > 0) == (entry.facts["mode"] == "overlap")
+        assert sum(found.parts.values()) == pytest.approx(found.wall)
+        assert 0 <= found.share < 1
+        assert 0 <= found.overhead < 1
+        assert (found.hidden_mask > 0) == (entry.facts["mode"] == "overlap")
 
 
 def test_the_report_has_a_section_and_a_picture(
@@ -296,9 +298,9 @@ def test_another_vocabs_model_is_refused_before_a_record_is_begun(
 
 
 def test_the_commands_choices_are_the_packages() -> None:
-    assert set(command.MODES) == set(decode.MODES)
+    assert set(command.MODES) == set(plan.MODES)
     assert command.SELECTIONS == sampler.SELECTIONS
-    assert set(command.SHAPES) == set(model.SHAPES)
+    assert set(command.SHAPES) == set(synthetic.SHAPES)
     assert command.MAX_THREADS == model.MAX_THREADS
 
 

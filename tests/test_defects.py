@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 PROGRAM = """
-from llgbench import cli
+from llgbench.commands import cli
 @cli.cli.command("break")
 def broken():
     {0}

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llgbench.engines import engine, wheels
+from llgbench.engines import elf, engine, wheels
 from llgbench.engines.engine import INVALID_TOKEN, Engine, Matcher, Tokenizer, byte_tokenizer
 from llgbench.errors import EngineError, GrammarError, PackageIndexError
 from llgbench.inputs.variant import FALLBACK_OPTIONS
@@ -148,7 +148,7 @@ def test_no_damaged_head_ends_in_a_traceback(wheel: Engine, data: st.DataObject)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "lib.so"
         path.write_bytes(head)
-        why = engine._elf_fault(path)
+        why = elf.fault(path)
     assert why is None or "\n" not in why
 
 

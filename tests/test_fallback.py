@@ -21,7 +21,7 @@ from llgbench.engines import cargo
 from llgbench.engines import engine as engines
 from llgbench.engines.engine import Engine, Matcher, Tokenizer, byte_tokenizer
 from llgbench.errors import GrammarError
-from llgbench.inputs import case, catalogue, variant
+from llgbench.inputs import case_file, catalogue, variant
 from llgbench.llama import bridge, vocab
 
 LISTED = 'start: STEM SUFFIX\nSTEM: "list" | "listen"\nSUFFIX: "ed"\n'
@@ -322,9 +322,11 @@ def test_the_reference_reads_the_examples() -> None:
 # ---- the cases ----
 
 
-@pytest.mark.parametrize("name", [n for n in case.names() if not n.endswith(("@4096", "@16384"))])
+@pytest.mark.parametrize(
+    "name", [n for n in case_file.names() if not n.endswith(("@4096", "@16384"))]
+)
 def test_cases_come_out_as_recorded(tokenizer: Tokenizer, name: str) -> None:
-    found = case.load(name)
+    found = case_file.load(name)
     for text in found.texts:
         if text.fallback is None:
             continue
@@ -667,7 +669,7 @@ def step_stats(m: Matcher) -> list[int]:
 @pytest.mark.parametrize("name", ["listed", "json-nested", "fstring-greedy", "soname", "lazy-stop"])
 def test_off_is_stock(engine: Engine, tokenizer: Tokenizer, name: str) -> None:
     stock = byte_tokenizer(built("stock"))
-    found = case.load(name)
+    found = case_file.load(name)
     for text in found.texts:
         with stock.matcher(found.lark()) as a, tokenizer.matcher(found.lark()) as b:
             for byte in text.data:

@@ -167,7 +167,7 @@ def test_two_revisions_are_two_libraries(tmp_path: Path, cache: Path) -> None:
 
 BUILD = """
 import sys
-from llgbench import git_build
+from llgbench.engines import git_build
 for revision in sys.argv[2:]:
     said = []
     library = git_build.build(git_build.parse(f"git:{sys.argv[1]}@{revision}"), said.append)

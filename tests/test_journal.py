@@ -15,7 +15,8 @@ from llgbench.measure import messages
 from llgbench.measure.checks import Judgement
 from llgbench.measure.journal import Journal
 from llgbench.measure.messages import Header, Judged, Kept, Measured
-from llgbench.measure.replay import End, Samples, Unit
+from llgbench.measure.replay import End
+from llgbench.measure.rounds import Samples, Unit
 
 ONE, TWO = (Configuration("c", "v", variant) for variant in ("one", "two"))
 HEADER = Header("group", [(ONE, "1"), (TWO, "2")])

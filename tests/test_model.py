@@ -10,8 +10,9 @@ from conftest import Lab
 
 from llgbench import paths
 from llgbench.errors import InputError, ModelError, UnavailableError, UnknownNameError
-from llgbench.llama import model
-from llgbench.llama.model import Context, Model, Shape, shape, synthesize
+from llgbench.llama import device
+from llgbench.llama.model import Context, Model
+from llgbench.llama.synthetic import Shape, shape, synthesize
 
 TINY = Shape("llama", 1, 64, 64, 2, 1, 32, tied=True)
 
@@ -27,7 +28,7 @@ def tiny(lab: Lab) -> Path:
     """Return a synthetic model of a shape that is not offered, on llama-spm."""
     path = paths.cache() / "tiny.gguf"
     path.parent.mkdir(parents=True, exist_ok=True)
-    model._write(path, "tiny", TINY, lab.vocab("llama-spm"))
+    synthetic._write(path, "tiny", TINY, lab.vocab("llama-spm"))
     return path
 
 
@@ -39,7 +40,7 @@ def test_nano_is_made_once_and_named_by_content(lab: Lab) -> None:
     assert path.stat().st_mtime_ns == before
     assert path.name.startswith("synthetic-nano-llama-spm-")
     assert [p.name for p in path.parent.iterdir() if ".part" in p.name] == []
-    other = model.synthetic_path("tinyllama-1.1b", vocab)
+    other = synthetic.synthetic_path("tinyllama-1.1b", vocab)
     assert other.name.rpartition("-")[2] != path.name.rpartition("-")[2]
 
 
@@ -64,7 +65,7 @@ def test_sizes_are_those_of_the_published_models() -> None:
 def test_gemmas_shape_loads(lab: Lab, tmp_path: Path) -> None:
     path = tmp_path / "gemma.gguf"
     small = Shape("gemma", 1, 64, 64, 2, 1, 64, tied=True)
-    model._write(path, "small", small, lab.vocab("llama-spm"))
+    synthetic._write(path, "small", small, lab.vocab("llama-spm"))
     with Model(path) as loaded, Context(loaded, 256, threads=1) as context:
         assert context.length == 256
         assert loaded.description.startswith("gemma")
@@ -110,7 +111,7 @@ def test_an_unknown_shape_is_refused(lab: Lab) -> None:
 
 
 def test_no_memory_for_a_shape(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model, "available_memory", lambda: 2**29)
+    monkeypatch.setattr(device, "available_memory", lambda: 2**29)
     with pytest.raises(UnavailableError, match="no memory for shape gemma-2b-like") as error:
         synthesize("gemma-2b-like", lab.vocab("llama-spm"))
     one_line(error)
@@ -160,4 +161,4 @@ def test_cuda_is_refused_without_it(tiny: Path) -> None:
 
 
 def test_ggml_names_its_devices(tiny: Path) -> None:
-    assert "CPU" in [name for name, _ in model._ggml_devices()]
+    assert "CPU" in [name for name, _ in device._ggml_devices()]

@@ -12,7 +12,7 @@ from llgbench.errors import UnavailableError
 from llgbench.fallback import heap, memory, overhead
 from llgbench.fallback.pending import STATES, Reading
 from llgbench.fallback.states import STRATEGIES, matchers_of, threshold
-from llgbench.inputs import case
+from llgbench.inputs import case_file
 from llgbench.inputs.variant import REFERENCE_FALLBACK, get
 from llgbench.measure.replay import replay
 from llgbench.measure.runner import Workbench
@@ -55,7 +55,7 @@ def test_the_curve_has_both_strategies_and_puts_the_threshold_back() -> None:
 @built
 def test_the_strategy_changes_no_mask() -> None:
     _, engine = overhead.engines()
-    subject = case.load("checkpoint@256")
+    subject = case_file.load("checkpoint@256")
     grammar = subject.lark({engine.fallback_option or "": True})
     with Workbench("llama-spm") as bench:
         tokenizer = bench.tokenizer(engine, get("greedy_lexeme_fallback"))

@@ -18,13 +18,13 @@ CASE, VOCAB = "listed", "llama-spm"
 
 @pytest.fixture(scope="module")
 def found() -> Comparison:
-    from llgbench.inputs import case
+    from llgbench.inputs import case_file
     from llgbench.measure import runner
     from llgbench.records.packed import pack
 
     side = Side("old", Path("old.so"), None, "1.0", "0" * 64)
     plan = Plan((VOCAB,), (CASE,))
-    loaded = case.load(CASE)
+    loaded = case_file.load(CASE)
     with open_vocab(VOCAB) as vocab:
         lengths = [len(trace) for trace in runner.traces_of(loaded, vocab)]
     random = np.random.default_rng(5)

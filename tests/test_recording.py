@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from llgbench.engines import registry
-from llgbench.inputs import case, catalogue
+from llgbench.inputs import case_file, catalogue
 from llgbench.inputs.case import Case, Outcome, Text
 from llgbench.inputs.configuration import Configuration
 from llgbench.measure import recording
 from llgbench.measure.recording import Recorded
-from llgbench.measure.replay import Rounds
+from llgbench.measure.rounds import Rounds
 
 ROUNDS = Rounds(cold=1, warm=1, cached=0)
 
@@ -156,7 +156,7 @@ def test_limits_and_inputs_are_recorded(tmp_path: Path) -> None:
     found = run(wanted).record
     assert found.provenance["limits"].keys() == {"seconds", "memory_mib"}
     inputs = found.entries[0].facts["inputs"]
-    assert inputs["case"] == case.load("listed").digest
+    assert inputs["case"] == case_file.load("listed").digest
     assert len(inputs["vocab"]) == len(inputs["engine"]) == 64
 
 

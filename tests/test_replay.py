@@ -14,8 +14,9 @@ from llgbench._native import lib
 
 from llgbench.engines.engine import INVALID_TOKEN, Engine, Matcher, Tokenizer, byte_tokenizer, load
 from llgbench.errors import GrammarError
-from llgbench.inputs import case
-from llgbench.measure.replay import End, Op, Rounds, Samples, Subject, measure, replay, with_end
+from llgbench.inputs import case_file
+from llgbench.measure.replay import End, Op, replay, with_end
+from llgbench.measure.rounds import Rounds, Samples, Subject, measure
 from llgbench.records import stats
 
 OPEN = "start: /[a-c]+/"  # may always go on
@@ -127,7 +128,7 @@ def test_a_token_that_does_not_exist(byte_tokenizer: Tokenizer, op: Op) -> None:
 
 def test_a_mask_that_fails(lab: Lab, capfd: pytest.CaptureFixture[str]) -> None:
     """The prefix space of llama-spm's tokenizer before forced JSON: llguidance fails inside."""
-    subject = case.load("json-enum", ROOT)
+    subject = case_file.load("json-enum", ROOT)
     trace = lab.vocab("llama-spm").trace(subject.texts[0].data)
     with lab.tokenizer("llama-spm", "token_to_piece").matcher(subject.lark()) as matcher:
         done = replay(matcher, trace, facts=True)
@@ -155,7 +156,7 @@ def test_a_right_token_that_a_forced_mask_leaves_out(lab: Lab) -> None:
 
 
 def test_an_errored_subject_has_no_warm_samples(lab: Lab) -> None:
-    subject = case.load("json-enum", ROOT)
+    subject = case_file.load("json-enum", ROOT)
     trace = lab.vocab("llama-spm").trace(subject.texts[0].data)
     subjects = {
         name: Subject(lab.tokenizer("llama-spm", name), subject.lark())
@@ -174,7 +175,7 @@ def test_an_errored_subject_has_no_warm_samples(lab: Lab) -> None:
 @pytest.mark.parametrize("vocab_name", ["llama-spm", "llama-bpe"])
 @pytest.mark.parametrize("variant", ["baseline", "token_to_piece", "greedy_tokenize"])
 def test_the_facts_are_those_of_the_masks(lab: Lab, vocab_name: str, variant: str) -> None:
-    subject = case.load("json-enum", ROOT)
+    subject = case_file.load("json-enum", ROOT)
     tokenizer = lab.tokenizer(vocab_name, variant)
     seen: dict[int, bytes] = {}
     for text in subject.texts:
@@ -219,7 +220,7 @@ def test_no_facts_without_a_mask(open_matcher: Matcher, op: Op) -> None:
 def test_every_operation_leaves_the_state_of_a_mask(
     lab: Lab, op: Op, name: str, variant: str
 ) -> None:
-    subject = case.load(name, ROOT)
+    subject = case_file.load(name, ROOT)
     tokenizer = lab.tokenizer("llama-bpe", variant)
     for text in subject.texts[:2]:
         trace = lab.vocab("llama-bpe").trace(text.data)
@@ -300,7 +301,7 @@ def test_one_text_has_no_sibling(byte_tokenizer: Tokenizer) -> None:
 
 
 def test_an_errored_subject_has_no_siblings(lab: Lab) -> None:
-    subject = case.load("json-enum", ROOT)
+    subject = case_file.load("json-enum", ROOT)
     traces = [lab.vocab("llama-spm").trace(text.data) for text in subject.texts[:2]]
     tokenizer = lab.tokenizer("llama-spm", "token_to_piece")
     found = measure({"a": Subject(tokenizer, subject.lark())}, traces, Rounds(1, 1, 0, 1))["a"]

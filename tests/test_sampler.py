@@ -148,8 +148,10 @@ IN_LLAMA = """
 import json, sys
 import numpy as np
 from llama_json import SCHEMA, GrammarLlama
-from llgbench import bridge, model, registry, variant
-from llgbench.vocab import open_vocab
+from llgbench.engines import registry
+from llgbench.inputs import variant
+from llgbench.llama import bridge, synthetic
+from llgbench.llama.vocab import open_vocab
 
 grammar = "%llguidance {}\\nstart: %json " + json.dumps(SCHEMA)
 masked = []
@@ -159,7 +161,7 @@ def look(ids, scores):
     return scores
 
 with open_vocab("llama-spm") as vocab:
-    path = model.synthesize("nano", vocab)
+    path = synthetic.synthesize("nano", vocab)
     with bridge.build(registry.get("wheel"), vocab, variant.get("greedy_tokenize")) as tokenizer:
         llama = GrammarLlama(str(path), n_ctx=512, n_threads=1, seed=7, verbose=False)
         llama.follow(tokenizer, grammar)

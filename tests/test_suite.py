@@ -20,7 +20,7 @@ from llgbench.asv import decode_suite, suite
 from llgbench.asv.cells import Metrics, Run, row
 from llgbench.inputs.configuration import Configuration, grid
 from llgbench.measure import recording
-from llgbench.measure.replay import Rounds
+from llgbench.measure.rounds import Rounds
 from llgbench.records.record import read
 
 ROOT = Path(__file__).resolve().parents[1]

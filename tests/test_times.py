@@ -96,10 +96,10 @@ def test_right_is_one_set_of_verdicts(label: str, right: bool, tmp_path: Path) -
 
 
 def test_the_json_cases_of_the_grid_are_those_with_the_tag() -> None:
-    from llgbench.inputs import case
+    from llgbench.inputs import case_file
 
     quick = dict.fromkeys(c.case for c in grid("quick", ("baseline",), (), ()))
-    pooled = [name for name in quick if times.pool_of(case.load(name).tags)]
+    pooled = [name for name in quick if times.pool_of(case_file.load(name).tags)]
     assert tuple(pooled) == QUICK_JSON_CASES
     assert times.pool_of(["json", "maskbench"]) == "MaskBench files"
 

@@ -11,7 +11,7 @@ from conftest import Lab
 from llgbench.decode import verify
 from llgbench.decode.verify import Verification
 from llgbench.errors import UnknownNameError
-from llgbench.inputs import case
+from llgbench.inputs import case_file
 
 THREE = ("baseline", "token_to_piece", "greedy_tokenize")
 
@@ -69,9 +69,9 @@ def test_an_unknown_variant_is_refused() -> None:
 
 
 def test_only_a_schemas_white_space_is_tightened() -> None:
-    literal = case.load("forced-literal")
+    literal = case_file.load("forced-literal")
     assert verify._tight(literal) is literal
-    assert '"whitespace_flexible": false' in verify._tight(case.load("json-enum")).source
+    assert '"whitespace_flexible": false' in verify._tight(case_file.load("json-enum")).source
 
 
 def test_a_vocab_that_llama_cpp_cannot_use_is_a_row(lab: Lab, tmp_path: Path) -> None:

@@ -373,7 +373,7 @@ TOML = [
 # Opening may end the process: llama.cpp asserts, which only a child survives.
 OPEN = """
 import sys
-from llgbench import vocab
+from llgbench.llama import vocab
 from llgbench.errors import LlgbenchError
 for name in sys.argv[1:]:
     print("trying", name, flush=True)

@@ -19,11 +19,12 @@ import click
 import numpy as np
 
 from llgbench import processes
-from llgbench.inputs import case
+from llgbench.inputs import case_file
 from llgbench.inputs.configuration import Configuration
 from llgbench.measure import supervisor
 from llgbench.measure.messages import Group, Setup, Stage, encode
-from llgbench.measure.replay import Rounds, Samples, Subject, measure, with_end
+from llgbench.measure.replay import with_end
+from llgbench.measure.rounds import Rounds, Samples, Subject, measure
 from llgbench.measure.runner import Tally, Workbench, prepare, traces_of
 from llgbench.records.stats import pool
 
@@ -39,7 +40,7 @@ def group(name: str, vocab: str) -> list[Configuration]:
 
 def here(name: str, vocab: str, rounds: Rounds) -> dict[str, Samples]:
     """Measure the group in this process."""
-    subject = case.load(name)
+    subject = case_file.load(name)
     with Workbench(vocab) as bench:
         ready = [prepare(c, subject, bench) for c in group(name, vocab)]
         traces = [with_end(t, ready[0].tokenizer) for t in traces_of(subject, bench.vocab)]
@@ -111,7 +112,7 @@ def count(name: str, vocab: str) -> None:
         stage = Path(place) / "stage"
         Stage.create(stage).close()
         asked = encode(Setup(vocab, str(stage), 1 << 20)) + encode(
-            Group(case.load(name), group(name, vocab), ROUNDS, [], [])
+            Group(case_file.load(name), group(name, vocab), ROUNDS, [], [])
         )
         worker = [*processes.python("llgbench.measure.worker"), str(os.getpid())]
         other = _instructions(worker, asked)

@@ -22,7 +22,7 @@ from llgbench.asv.commit_benchmarks import METRICS, RATIOS, TIMES
 from llgbench.engines import git_build, registry
 from llgbench.engines.facts import facts
 from llgbench.errors import InputError, RecordError, UnknownNameError
-from llgbench.inputs import case, catalogue
+from llgbench.inputs import case_file, catalogue
 from llgbench.inputs.configuration import QUICK_JSON_CASES
 
 _BENCHMARKS = '''"""Masks, tokens and compilation, commit by commit; written by llgbench asv.
@@ -163,7 +163,7 @@ def write(
     if shutil.which("cargo") is None:
         raise InputError("ASV builds llguidance by cargo, and there is none on PATH")
     for name in cases:
-        case.load(name)
+        case_file.load(name)
     known = catalogue.vocabs()
     for name in vocabs:
         if name not in known:

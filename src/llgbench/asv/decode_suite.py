@@ -58,7 +58,7 @@ def name(vocab: str, variant: str, mode: str) -> str:
 
 def request(vocab: str, rounds: int = 3) -> Request:
     """Return what is decoded on a vocab: nano, on one thread, steadier where cores are shared."""
-    from llgbench.decode.loop import Plan
+    from llgbench.decode.plan import Plan
     from llgbench.decode.recording import Request
 
     return Request((CASE,), (vocab,), plan=Plan(rounds=rounds), threads=1)
@@ -66,7 +66,7 @@ def request(vocab: str, rounds: int = 3) -> Request:
 
 def modes_request(rounds: int = 3) -> Request:
     """Return what is decoded to compare the modes."""
-    from llgbench.decode.loop import Plan
+    from llgbench.decode.plan import Plan
     from llgbench.decode.recording import Request
 
     return Request(
@@ -97,7 +97,7 @@ def values(entries: Iterable[Entry]) -> Values:
 
 
 def _metrics(entry: Entry) -> dict[str, Value] | str:
-    from llgbench.decode.loop import summarize, verdict
+    from llgbench.decode.summary import summarize, verdict
 
     summary = summarize(entry)
     if entry.unavailable is not None or summary is None:

@@ -50,12 +50,12 @@ class Operations:
         """
         import numpy as np
 
-        from llgbench.inputs import case
+        from llgbench.inputs import case_file
         from llgbench.measure import runner
         from llgbench.measure.replay import Op, replay
         from llgbench.records import stats
 
-        subject = case.load(self._wanted.case)
+        subject = case_file.load(self._wanted.case)
         item = runner.prepare(self._wanted, subject, self._bench)
         traces = runner.traces_of(subject, self._bench.vocab)
         medians = []

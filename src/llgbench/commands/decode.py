@@ -16,7 +16,7 @@ from llgbench.output import json_option
 from llgbench.shown import microseconds
 
 if TYPE_CHECKING:
-    from llgbench.llama.model import Device
+    from llgbench.llama.device import Device
     from llgbench.llama.sampler import Selection
     from llgbench.records.entry import Entry
 
@@ -101,8 +101,7 @@ def decode_command(
       llgbench decode --model ./my-model.gguf --case github-workflow --mode sample-first
       llgbench decode --free --case json-enum
     """
-    from llgbench.decode import loop as decode
-    from llgbench.decode import recording
+    from llgbench.decode import plan, recording
     from llgbench.inputs.variant import DEFAULT_VARIANTS
 
     if model is not None:
@@ -120,7 +119,7 @@ def decode_command(
         engine=engine,
         modes=modes or ("mask-first",),
         sequences=sequences or (1,),
-        plan=decode.Plan(
+        plan=plan.Plan(
             rounds=rounds, selection=selection or ("dist" if free else "greedy"), free=free,
             agree=agree, max_tokens=max_tokens, seed=seed,
         ),
@@ -157,32 +156,32 @@ def _path(model: Path) -> str:
 
 def row(entry: Entry) -> dict[str, Any]:
     """Return an entry as a row of the table."""
-    from llgbench.decode import loop as decode
+    from llgbench.decode import plan, summary
 
     c = entry.configuration
-    summary = decode.summarize(entry)
+    of_entry = summary.summarize(entry)
     found: dict[str, Any] = {"case": c.case, "vocab": c.vocab, "variant": c.variant}
     if c.engine != "default":
         found["engine"] = c.engine
     found |= {"mode": entry.facts.get("mode"), "seqs": None, "steps": None, "tokens": None}
     found |= {"tokens/s": None, "step": None}
-    found |= dict.fromkeys(decode.PARTS)
+    found |= dict.fromkeys(plan.PARTS)
     found |= {"grammar %": None, "own %": None, "forced": None, "missed %": None}
-    if summary is not None:
+    if of_entry is not None:
         found["seqs"] = entry.facts["plan"]["sequences"]
-        found["steps"], found["tokens"] = summary.steps, summary.tokens
-        found["tokens/s"] = round(summary.per_second, 1)
-        found["step"] = microseconds(summary.wall)
-        found |= {name: microseconds(summary.parts[name]) for name in decode.PARTS}
-        if c.variant != decode.UNCONSTRAINED:
-            found["grammar %"] = float(f"{100 * summary.share:.3g}")
-            found["forced"] = summary.forced
+        found["steps"], found["tokens"] = of_entry.steps, of_entry.tokens
+        found["tokens/s"] = round(of_entry.per_second, 1)
+        found["step"] = microseconds(of_entry.wall)
+        found |= {name: microseconds(of_entry.parts[name]) for name in plan.PARTS}
+        if c.variant != plan.UNCONSTRAINED:
+            found["grammar %"] = float(f"{100 * of_entry.share:.3g}")
+            found["forced"] = of_entry.forced
         if found["mode"] == "overlap":
-            found["mask"] = microseconds(summary.hidden_mask)
-        found["own %"] = float(f"{100 * summary.overhead:.2g}")
-        if summary.missed is not None:
-            found["missed %"] = float(f"{100 * summary.missed:.3g}")
-    found["verdict"] = decode.verdict(entry)
+            found["mask"] = microseconds(of_entry.hidden_mask)
+        found["own %"] = float(f"{100 * of_entry.overhead:.2g}")
+        if of_entry.missed is not None:
+            found["missed %"] = float(f"{100 * of_entry.missed:.3g}")
+    found["verdict"] = summary.verdict(entry)
     return found
 
 
@@ -194,12 +193,12 @@ def _validate_names(
     from llgbench.engines import registry
     from llgbench.engines.facts import facts
     from llgbench.errors import ModelError, UnavailableError
-    from llgbench.inputs import case, catalogue, variant
+    from llgbench.inputs import case_file, catalogue, variant
 
     for name in variants:
         variant.get(name)
     for name in cases:
-        case.load(name)
+        case_file.load(name)
     if model is not None and not model.is_file():
         raise ModelError(f"{model}: no such model")
     known = catalogue.vocabs()

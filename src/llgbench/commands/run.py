@@ -20,8 +20,9 @@ from llgbench.output import json_option
 from llgbench.shown import microseconds
 
 if TYPE_CHECKING:
-    from llgbench.inputs.case import Case, TextFormat
-    from llgbench.measure.replay import Rounds
+    from llgbench.inputs.case import Case
+    from llgbench.inputs.maskbench import TextFormat
+    from llgbench.measure.rounds import Rounds
     from llgbench.records.entry import Entry
     from llgbench.records.packed import Times
     from llgbench.records.times import Kind, Measure
@@ -187,18 +188,19 @@ def _own_cases(
     maskbench: Path | None, grammar: Path | None, texts: Sequence[Path], special_tokens: bool,
     text_format: TextFormat | None,
 ) -> dict[str, Case] | None:  # fmt: skip
-    from llgbench.inputs import case
+    from llgbench.inputs import case_file
+    from llgbench.inputs.maskbench import load_maskbench
 
     if text_format is not None and maskbench is None:
         raise InputError("--text-format goes with --maskbench")
     if maskbench is not None and grammar is not None:
         raise InputError("give --maskbench or --grammar, not both")
     if maskbench is not None:
-        return {c.name: c for c in case.load_maskbench(maskbench, text_format or "maskbench")}
+        return {c.name: c for c in load_maskbench(maskbench, text_format or "maskbench")}
     if grammar is not None:
         if not texts:
             raise InputError("--grammar needs at least one --text to replay")
-        own = case.from_files(grammar, texts, special_tokens=special_tokens)
+        own = case_file.from_files(grammar, texts, special_tokens=special_tokens)
         return {own.name: own}
     if texts or special_tokens:
         raise InputError("--text and --special-tokens go with --grammar")
@@ -209,10 +211,12 @@ def _configurations(
     cases: tuple[str, ...], vocabs: tuple[str, ...], variants: tuple[str, ...], engine: str,
     profile: Profile | None,
 ) -> list[Configuration]:  # fmt: skip
-    from llgbench.inputs import case, catalogue
+    from llgbench.inputs import case_file, catalogue
 
     if not cases:
-        listed = grid(profile or "quick", variants, tuple(case.names()), tuple(catalogue.vocabs()))
+        listed = grid(
+            profile or "quick", variants, tuple(case_file.names()), tuple(catalogue.vocabs())
+        )
         if vocabs:
             listed = [c for c in listed if c.vocab in vocabs] or [
                 Configuration(c.case, v, c.variant)
@@ -233,7 +237,7 @@ def _validate_names(configurations: Sequence[Configuration], cases: dict[str, Ca
     """Refuse an unknown name before anything is measured."""
     from llgbench.engines import registry
     from llgbench.errors import UnavailableError, UnknownNameError
-    from llgbench.inputs import case, catalogue, variant
+    from llgbench.inputs import case_file, catalogue, variant
 
     for name in dict.fromkeys(n for c in configurations for n in (c.case, c.vocab, c.engine)):
         try:
@@ -246,7 +250,7 @@ def _validate_names(configurations: Sequence[Configuration], cases: dict[str, Ca
         variant.get(name)
     for name in dict.fromkeys(c.case for c in configurations):
         if name not in (cases or {}):
-            case.load(name)
+            case_file.load(name)
     known = catalogue.vocabs()
     for name in dict.fromkeys(c.vocab for c in configurations):
         if name not in known and not catalogue.is_path(name):
@@ -261,7 +265,7 @@ def _validate_names(configurations: Sequence[Configuration], cases: dict[str, Ca
 
 def _rounds(rounds: int | None, profile: Profile | None, maskbench: bool) -> Rounds:
     from llgbench.measure.recording import FULL, QUICK
-    from llgbench.measure.replay import Rounds
+    from llgbench.measure.rounds import Rounds
 
     if rounds is not None:
         return Rounds(cold=rounds, warm=2 * rounds, cached=1, sibling=rounds)

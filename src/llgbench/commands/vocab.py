@@ -55,11 +55,11 @@ def vocab_table(names: tuple[str, ...], as_json: bool) -> None:
     """
     from llgbench.inputs import catalogue
     from llgbench.llama import vocab
-    from llgbench.measure import checks
+    from llgbench.measure import probes
 
     rows = []
     for name in names or tuple(catalogue.vocabs()):
         vocab.rehearse(name)
         with vocab.open_vocab(name) as opened:
-            rows.append(asdict(checks.token_bytes(opened)))
+            rows.append(asdict(probes.token_bytes(opened)))
     output.print_table(rows, as_json=as_json)

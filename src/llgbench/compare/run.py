@@ -25,7 +25,7 @@ from llgbench.compare.sides import SIDES, Side
 from llgbench.compare.worker import Job
 from llgbench.compare.workers import WorkerLostError, spawn
 from llgbench.errors import CompareError, RecordError
-from llgbench.inputs import case, variant
+from llgbench.inputs import case_file, variant
 from llgbench.inputs.configuration import CHECKPOINTS, QUICK_JSON_CASES, QUICK_LEXER_CASES
 from llgbench.llama import vocab
 
@@ -154,7 +154,7 @@ def plan_of(
     """
     variant.get(variant_name)
     chosen = tuple(dict.fromkeys(cases)) or (*QUICK_JSON_CASES, *QUICK_LEXER_CASES, *CHECKPOINTS)
-    loaded = [case.load(name) for name in chosen]
+    loaded = [case_file.load(name) for name in chosen]
     # A folder is told by its path, and replayed under it.
     names = tuple(
         given if "/" in given else c.name for given, c in zip(chosen, loaded, strict=True)

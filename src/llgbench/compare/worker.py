@@ -21,7 +21,7 @@ from llgbench.compare.sides import SIDES, Side
 from llgbench.engines import counters
 from llgbench.engines.engine import TokenArray, load
 from llgbench.errors import CompareError, GrammarError, UnavailableError
-from llgbench.inputs import case
+from llgbench.inputs import case_file
 from llgbench.inputs.case import Case
 from llgbench.inputs.variant import get
 from llgbench.llama import bridge
@@ -29,7 +29,8 @@ from llgbench.llama.vocab import Vocab, open_vocab
 from llgbench.measure import runner
 from llgbench.measure.counter import Compile, Free, JobBuilder
 from llgbench.measure.counter import Replay as CountedReplay
-from llgbench.measure.replay import End, Replay, Subject, replay, with_end
+from llgbench.measure.replay import End, Replay, replay, with_end
+from llgbench.measure.rounds import Subject
 from llgbench.measure.serving import serve
 from llgbench.records import stats
 from llgbench.records.packed import pack
@@ -120,7 +121,7 @@ def run(job: Job) -> dict[str, Any]:
         found["tokenizer_ns"] = {side: t.build_ns for side, t in tokenizers.items()}
         prepared = []
         for name in job.cases:
-            loaded = case.load(name)
+            loaded = case_file.load(name)
             pair = {
                 side: Subject(tokenizers[side], loaded.lark(getattr(job, side).options))
                 for side in SIDES

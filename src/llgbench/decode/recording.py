@@ -17,15 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from llgbench import isolated, paths, processes
-from llgbench.decode import loop as decode
-from llgbench.decode.loop import MODES, Plan
+from llgbench.decode import measurement
+from llgbench.decode.plan import MODES, Plan
 from llgbench.errors import InputError, ProcessError, UnavailableError
-from llgbench.inputs import case, gguf_faults
+from llgbench.inputs import case, case_file, gguf_faults
 from llgbench.inputs.catalogue import vocab_path
 from llgbench.inputs.configuration import Configuration
 from llgbench.inputs.variant import DEFAULT_VARIANTS
 from llgbench.isolated import Limits
-from llgbench.llama.model import Context, Device, Model, synthesize
+from llgbench.llama.device import Device
+from llgbench.llama.model import Context, Model
+from llgbench.llama.synthetic import synthesize
 from llgbench.measure import provenance
 from llgbench.measure.runner import Workbench
 from llgbench.measure.trace import trace_of
@@ -111,7 +113,7 @@ def measure(
             # Without a vocab it is the same for every number of sequences.
             yield [Entry(c, unavailable=str(error)) for c in some if n == request.sequences[0]]
         return
-    cases = {name: case.load(name) for name in request.cases}
+    cases = {name: case_file.load(name) for name in request.cases}
     shape = None if request.model else request.shape
     doing(f"loading {request.model or f'synthetic {shape}'} with {vocab}")
     with bench:
@@ -122,9 +124,9 @@ def measure(
             for sequences, of_number in groupby(pieces, key=lambda piece: piece[0]):
                 plan = replace(request.plan, sequences=sequences)
                 with Context(model, length, sequences, request.threads) as context:
-                    decode.require_room(cases.values(), bench.vocab, context, plan)
+                    measurement.require_room(cases.values(), bench.vocab, context, plan)
                     for _, name in of_number:
-                        yield list(decode.measure(
+                        yield list(measurement.measure(
                             request.configurations(vocab), {name: cases[name]}, bench, context,
                             plan, [MODES[mode] for mode in request.modes], doing,
                         ))  # fmt: skip
@@ -136,7 +138,7 @@ def _needed(request: Request, cases: dict[str, case.Case], bench: Workbench) -> 
         lengths = [0]
         for subject in cases.values():
             try:
-                lengths += [len(trace_of(t, bench.vocab)) for t in decode.decodable(subject)]
+                lengths += [len(trace_of(t, bench.vocab)) for t in measurement.decodable(subject)]
             except UnavailableError:
                 continue  # said by the entry
         longest = max(lengths) + 1  # the end token

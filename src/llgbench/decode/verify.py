@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 from llgbench import isolated
 from llgbench.decode import loop as decode
-from llgbench.decode.loop import Plan
+from llgbench.decode import measurement
+from llgbench.decode.plan import Plan
 from llgbench.engines.engine import INVALID_TOKEN
 from llgbench.errors import (
     GrammarError,
@@ -21,13 +22,14 @@ from llgbench.errors import (
     UnavailableError,
     VocabError,
 )
-from llgbench.inputs import case, gguf_faults
+from llgbench.inputs import case_file, gguf_faults
 from llgbench.inputs.case import Case
 from llgbench.inputs.catalogue import vocab_path
 from llgbench.inputs.configuration import Configuration
 from llgbench.inputs.variant import DEFAULT_VARIANTS, get
 from llgbench.llama import bridge
-from llgbench.llama.model import Context, Model, synthesize
+from llgbench.llama.model import Context, Model
+from llgbench.llama.synthetic import synthesize
 from llgbench.llama.vocab import Vocab
 from llgbench.measure.runner import Workbench, engine_for
 from llgbench.measure.trace import trace_of
@@ -170,7 +172,7 @@ def _require_spelling(subject: Case, vocab: Vocab) -> None:
         UnavailableError: the vocab's reason for the last of them.
     """
     reason = UnavailableError(f"{subject.name} has no accepted text")
-    for text in decode.decodable(subject):
+    for text in measurement.decodable(subject):
         try:
             trace_of(text, vocab)
             return
@@ -187,7 +189,7 @@ def _verify(bench: Workbench, context: Context, name: str, plan: Plan) -> Verifi
     tokenizer = bench.tokenizer(engine, variant)
     outcomes, texts, errors, dropped = {}, {}, 0, 0
     for case_name in CASES:
-        subject = _tight(case.load(case_name))
+        subject = _tight(case_file.load(case_name))
         _require_spelling(subject, vocab)
         grammar = subject.lark(bridge.options(engine, variant))
         done = decode.run(context, tokenizer, grammar, None, plan)

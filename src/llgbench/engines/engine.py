@@ -8,12 +8,10 @@ manager, and keeps alive what its handle points to.
 from __future__ import annotations
 
 import os
-import struct
-import sys
 from collections.abc import Sequence
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +19,7 @@ import numpy.typing as npt
 from llgbench import files
 from llgbench._native import ffi, lib
 from llgbench.engines import store
+from llgbench.engines.elf import fault
 from llgbench.engines.handle import Handle
 from llgbench.errors import EngineError, GrammarError
 from llgbench.inputs.variant import FALLBACK_OPTIONS
@@ -34,9 +33,6 @@ INVALID_TOKEN = 0xFFFFFFFF
 
 # The first release with the functions of LlgMatcher.
 OLDEST = "0.7.10"
-
-_ELF_HEAD = 64
-_PT_LOAD = 1
 
 TokenArray = npt.NDArray[np.uint32]
 MaskArray = npt.NDArray[np.uint32]
@@ -61,7 +57,7 @@ class Engine:
         error = ffi.new("char[]", 1024)
         if not os.path.isfile(path):
             raise EngineError(f"{path}: no such library")
-        why = _elf_fault(path)
+        why = fault(path)
         if why is not None:
             raise EngineError(f"{path}: cannot serve as an engine: {why}")
         if lib.lb_engine_open(os.fsencode(path), self.api, error, len(error)) != 0:
@@ -121,43 +117,6 @@ class Engine:
 
     def __repr__(self) -> str:
         return f"Engine({str(self.path)!r})"
-
-
-def _elf_fault(path: Path) -> str | None:
-    """Return what dlopen would say badly (another machine) or die of (a file cut short)."""
-    try:
-        with path.open("rb") as file, open(sys.executable, "rb") as this:
-            head, own = file.read(_ELF_HEAD), this.read(_ELF_HEAD)
-            if len(head) < _ELF_HEAD or head[:4] != b"\x7fELF" or own[:4] != b"\x7fELF":
-                return None  # dlopen has a clear word for these
-            # class, byte order, machine
-            if (head[4:6], head[18:20]) != (own[4:6], own[18:20]):
-                order: Literal["little", "big"] = "little" if head[5] == 1 else "big"
-                machine = int.from_bytes(head[18:20], order)
-                return f"it is built for another machine (ELF machine {machine})"
-            if head[4] != 2:
-                return None
-            start, entry, entries = (
-                *struct.unpack_from("=Q", head, 32), *struct.unpack_from("=HH", head, 54)
-            )  # fmt: skip
-            file.seek(start)
-            table = file.read(entry * entries)
-            size = path.stat().st_size
-    except OSError as error:
-        return error.strerror
-    except (OverflowError, ValueError):  # a place that no file has
-        return "the file is damaged"
-    if entry < 40 or len(table) < entry * entries:
-        return "the file is cut short"
-    for at in range(0, len(table), entry):
-        (kind,) = struct.unpack_from("=I", table, at)
-        offset, length = (
-            *struct.unpack_from("=Q", table, at + 8), *struct.unpack_from("=Q", table, at + 32)
-        )  # fmt: skip
-        # A segment mapped beyond the end of its file kills the process at its first use.
-        if kind == _PT_LOAD and offset + length > size:
-            return f"the file is cut short ({size} bytes of at least {offset + length})"
-    return None
 
 
 @cache

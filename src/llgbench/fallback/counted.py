@@ -32,7 +32,8 @@ from llgbench.fallback.states import (
     checkpoint_trace,
     points,
 )
-from llgbench.inputs import case
+from llgbench.inputs import case_file
+from llgbench.inputs.grammar import with_options
 from llgbench.inputs.variant import REFERENCE_FALLBACK, get
 from llgbench.llama import bridge
 from llgbench.measure import callgrind, runner
@@ -193,13 +194,14 @@ def json_job(
     builder, plain = JobBuilder(), get("greedy_tokenize")
     with Workbench(vocab) as bench:
         traces = {
-            name: max(runner.traces_of(case.load(name), bench.vocab), key=len) for name in cases
+            name: max(runner.traces_of(case_file.load(name), bench.vocab), key=len)
+            for name in cases
         }
         for side, engine in sides.items():
             tokenizer = builder.tokenizer(engine, bench.vocab, plain)
             ends = bench.tokenizer(engine, plain)
             for name, trace in traces.items():
-                grammar = case.load(name).lark({option: True} if side == "on" else {})
+                grammar = case_file.load(name).lark({option: True} if side == "on" else {})
                 tokens = with_end(trace, ends)[:COUNTED_STEPS]
                 for part, flag in PARTS.items():
                     cold, warm = (
@@ -283,7 +285,7 @@ def _pending_job(engine: Engine, vocab: str, folder: Path) -> Recorded:
         for state in STATES:
             tokens = bench.vocab.trace(state.text)
             for at, (reading, grammar) in enumerate(state.grammars.items()):
-                builder.add(Compile(at, tokenizer, case.with_options(grammar, options)))
+                builder.add(Compile(at, tokenizer, with_options(grammar, options)))
                 reached[len(builder.steps)] = f"{state.name}, {reading}", tokens
                 builder.add(Replay(at, tokens))
             for _ in range(MASKS):

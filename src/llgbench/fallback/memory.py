@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from llgbench.engines.engine import Engine
 from llgbench.fallback import heap
 from llgbench.fallback.states import CHECKPOINT_VOCAB, LENGTHS
-from llgbench.inputs import case
+from llgbench.inputs import case_file
 from llgbench.inputs.variant import Variant, get
 from llgbench.llama import bridge
 from llgbench.measure.replay import replay
@@ -57,7 +57,7 @@ def _growth(n: int, engine: Engine, variant: Variant, bench: Workbench) -> int:
     The lexer's states, some kilobytes for each byte of either terminal, belong to the grammar: both
     texts are replayed before, which builds them all, with the option or without.
     """
-    subject = case.load(f"checkpoint@{n}")
+    subject = case_file.load(f"checkpoint@{n}")
     traces = {text.name: trace_of(text, bench.vocab) for text in subject.texts}
     tokenizer = bench.tokenizer(engine, variant)
     with tokenizer.matcher(subject.lark(bridge.options(engine, variant))) as matcher:

@@ -27,10 +27,11 @@ from llgbench.fallback.states import (
     matchers_of,
     points,
 )
-from llgbench.inputs import case
+from llgbench.inputs import case_file
 from llgbench.inputs.variant import get
 from llgbench.measure import runner
-from llgbench.measure.replay import Rounds, Subject, measure, replay, with_end
+from llgbench.measure.replay import replay, with_end
+from llgbench.measure.rounds import Rounds, Subject, measure
 from llgbench.measure.runner import Workbench
 
 # The cases in which no boundary is ever pending.
@@ -125,7 +126,7 @@ def on_json(vocab: str, rounds: int = 12, cases: Sequence[str] = JSON_CASES) -> 
         on_stock = bench.tokenizer(stock, plain)
         on_fallback = bench.tokenizer(fallback, plain)
         for name in cases:
-            subject = case.load(name)
+            subject = case_file.load(name)
             subjects = {
                 "stock": Subject(on_stock, subject.lark()),
                 "off": Subject(on_fallback, subject.lark()),

@@ -10,8 +10,9 @@ from llgbench._native import ffi
 from llgbench.engines.engine import Engine, Matcher, TokenArray
 from llgbench.errors import CompareError, UnavailableError
 from llgbench.fallback.pending import Pending, Reading
-from llgbench.inputs import case
+from llgbench.inputs import case_file
 from llgbench.inputs.case import Case
+from llgbench.inputs.grammar import with_options
 from llgbench.inputs.variant import REFERENCE_FALLBACK, get
 from llgbench.llama import bridge
 from llgbench.measure.replay import with_end
@@ -67,7 +68,7 @@ def checkpoint_trace(n: int, engine: Engine, bench: Workbench) -> tuple[Case, To
     Raises:
         UnavailableError: the engine has no fallback.
     """
-    subject = case.load(f"checkpoint@{n}")
+    subject = case_file.load(f"checkpoint@{n}")
     (text,) = (t for t in subject.texts if t.name == "short-match")
     tokenizer = bench.tokenizer(engine, get("greedy_lexeme_fallback"))
     return subject, with_end(bench.vocab.trace(text.data), tokenizer)
@@ -89,7 +90,7 @@ def matchers_of(
     tokens = bench.vocab.trace(state.text).tolist()
     found: dict[Reading, Matcher] = {}
     for reading, grammar in state.grammars.items():
-        matcher = tokenizer.matcher(case.with_options(grammar, options))
+        matcher = tokenizer.matcher(with_options(grammar, options))
         found[reading] = stack.enter_context(matcher)
         if not matcher.consume_all(tokens) or matcher.mask() is None:
             raise CompareError(f"{state.name}, {reading}: the grammar refuses {state.text!r}")

@@ -8,9 +8,7 @@ about its own masks, and held against what the case records of it.
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import takewhile
 from typing import Any, Literal
@@ -19,16 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from llgbench._native import ffi, lib
-from llgbench.engines.engine import Engine, Matcher, TokenArray, Tokenizer, byte_tokenizer
-from llgbench.errors import UnavailableError
+from llgbench.engines.engine import Matcher, TokenArray, Tokenizer
 from llgbench.files import one_line
 from llgbench.inputs.case import Case, Outcome, Text
 from llgbench.inputs.variant import Variant
-from llgbench.llama import bridge
 from llgbench.llama.vocab import Vocab
 from llgbench.measure.hints import hint
+from llgbench.measure.outcomes import outcome_by, recorded, special_names, unlike_recorded
 from llgbench.measure.replay import End
-from llgbench.measure.trace import special_tokens
 
 Label = Literal["right", "limited", "refused", "not judged", "wrong"]
 
@@ -165,7 +161,9 @@ def judge_text(
             if end is End.REJECTED and together and not fault:
                 found = _bytes_taken(truth, vocab, int(trace[taken]))
                 if found is None:  # the vocabulary cannot tell; single bytes can
-                    reject_at = _outcome(tokenizer.engine, grammar, text, _names(vocab)).reject_at
+                    reject_at = outcome_by(
+                        tokenizer.engine, grammar, text, special_names(vocab)
+                    ).reject_at
                 else:
                     reject_at += found
     reference_whole = out.reference_outcome == lib.LB_END
@@ -283,7 +281,7 @@ def _summarize(
     for text, j in pairs:
         if j.reject_at is not None and recorded(text, variant) is None:
             said = f"text not in the grammar (byte {j.reject_at}): {text.name!r}"
-            return "refused", said + hint(case, text, j.reject_at, _names(vocab))
+            return "refused", said + hint(case, text, j.reject_at, special_names(vocab))
     return "right", ""
 
 
@@ -304,180 +302,3 @@ def _bridge_fault(text: Text, j: Judgement, vocab: Vocab) -> str | None:
     if j.missing:
         return f"forbids {j.missing} right tokens, the first at step {j.first_step}"
     return None
-
-
-def recorded(text: Text, variant: Variant) -> Outcome | None:
-    """Return what the case records that a variant's lexer does with a text; None: nothing."""
-    return text.fallback if variant.fallback else text.stock
-
-
-def unlike_recorded(text: Text, found: Outcome, variant: Variant) -> str | None:
-    """Return how an outcome is not the recorded one, None where it is or nothing is recorded."""
-    expected = recorded(text, variant)
-    if expected is None or expected.met_by(found):
-        return None
-    if expected.anywhere:
-        return f"accepts the invalid text {text.name!r}"
-    did = "accepts" if found.accepted else "rejects"
-    at = "" if found.accepted else f" at byte {found.reject_at}"
-    return f"{did} {text.name!r}{at}, recorded as {expected}"
-
-
-def outcome(engine: Engine, case: Case, text: Text, variant: Variant) -> Outcome:
-    """Return what the engine's lexer does with a text, byte by byte, apart from any vocabulary.
-
-    Raises:
-        GrammarError: the grammar does not compile.
-    """
-    grammar = case.lark(bridge.options(engine, variant))
-    named = {name for t in case.texts for name in t.special_tokens or ()}
-    if case.kind == "lark":
-        named |= set(_NAMED.findall(case.source))
-    return _outcome(engine, grammar, text, named)
-
-
-# What a Lark grammar may mean as the name of a special token; one too many does no harm.
-_NAMED = re.compile(r"<[^\s<>\[\]]+>")
-
-
-def _outcome(engine: Engine, grammar: str, text: Text, known: Iterable[str]) -> Outcome:
-    names = [n for n in dict.fromkeys(known) if n in grammar or n.encode() in text.data]
-    special = names if text.special_tokens is None else text.special_tokens
-    names = list(dict.fromkeys([*names, *special]))
-    at = 0
-    with (
-        byte_tokenizer(engine, names) as tokenizer,
-        tokenizer.matcher(grammar) as matcher,
-    ):
-        for piece, is_special in text.split(special):
-            symbols = [257 + names.index(piece.decode())] if is_special else piece
-            for symbol in symbols:
-                if matcher.validate([symbol]) != 1 or not matcher.consume(symbol):
-                    return Outcome(at)
-                at += len(piece) if is_special else 1
-        return Outcome() if matcher.is_accepting() else Outcome(at)
-
-
-def _names(vocab: Vocab) -> Collection[str]:
-    return special_tokens(vocab).keys()
-
-
-# The probes: a grammar without spaces, one text whose bytes are all forced, and a literal that is
-# spelled as a special token is named.
-NO_SPACE_GRAMMAR = 'start: /[.a-z]{2,6}/ "!"'
-FORCED_GRAMMAR = 'start: "hello world"'
-FORCED_TEXT = b"hello world"
-
-
-@dataclass(frozen=True)
-class TokenBytes:
-    """How the two ways to ask for a token's bytes differ.
-
-    Attributes:
-        tokens: size of the vocabulary.
-        differing: tokens whose llama_detokenize bytes are not their llama_token_to_piece bytes.
-        lost_space: of these, tokens that begin with a space and no longer do. Of a run of spaces
-            llama_detokenize takes one and leaves a space in front: it is shorter, not lost.
-        byte_exact: whether llama_tokenize returns the bytes of the probes.
-    """
-
-    vocab: str
-    kind: str
-    tokens: int
-    differing: int
-    lost_space: int
-    byte_exact: bool
-
-
-def token_bytes(vocab: Vocab) -> TokenBytes:
-    """Compare a vocab's two token tables; tokens without bytes of their own do not count."""
-    detokenized, pieces = vocab.table("detokenize"), vocab.table("token_to_piece")
-    differing = [
-        (shown, piece)
-        for shown, piece, marked in zip(
-            detokenized.tokens, pieces.tokens, pieces.marked.tolist(), strict=True
-        )
-        if shown != piece and not marked
-    ]
-    lost = sum(p.startswith(b" ") and not s.startswith(b" ") for s, p in differing)
-    return TokenBytes(
-        vocab.name, vocab.kind, vocab.n_tokens, len(differing), lost, vocab.is_byte_exact
-    )
-
-
-@dataclass(frozen=True)
-class Probes:
-    """What the first masks of the probes' grammars allow, for one vocab and variant.
-
-    Attributes:
-        spaced: allowed tokens at position 0 of NO_SPACE_GRAMMAR whose real bytes hold a space.
-        no_space_allowed: all allowed tokens there.
-        forced: ids allowed at position 0 of FORCED_GRAMMAR.
-        forced_bytes: their real bytes, decoded with replacement characters.
-        forced_right: whether each of these is a prefix of the one text of the grammar.
-        greedy: whether llguidance was left without a tokenize_fn.
-        literal: the name of a special token, as the literal of a grammar; empty where there is
-            none.
-        literal_tokens: ids allowed at position 0 of that grammar whose bytes do not begin the
-            literal: where llguidance forces it, the tokenizer makes the special token of it.
-    """
-
-    vocab: str
-    variant: str
-    spaced: int
-    no_space_allowed: int
-    forced: tuple[int, ...]
-    forced_bytes: tuple[str, ...]
-    forced_right: bool
-    greedy: bool
-    literal: str = ""
-    literal_tokens: tuple[int, ...] = ()
-
-    @property
-    def right(self) -> bool:
-        """Whether the first two masks allow only what their grammars allow."""
-        return self.spaced == 0 and self.forced_right and bool(self.forced)
-
-
-def probes(vocab: Vocab, variant: Variant, tokenizer: Tokenizer, engine: Engine) -> Probes:
-    """Ask the probes' grammars for their first masks."""
-    pieces = vocab.table("token_to_piece").tokens
-    header = Case("probe", "lark", "", vocab.path, "", ()).lark(bridge.options(engine, variant))
-    allowed = _first_mask(tokenizer, header + NO_SPACE_GRAMMAR)
-    forced = _first_mask(tokenizer, header + FORCED_GRAMMAR)
-    literal = _literal(vocab)
-    spelled: list[int] = []
-    if literal:
-        spelled = _first_mask(
-            tokenizer, f"{header}start: {json.dumps(literal, ensure_ascii=False)}"
-        )
-    return Probes(
-        vocab=vocab.name,
-        variant=variant.name,
-        spaced=sum(b" " in pieces[t] for t in allowed),
-        no_space_allowed=len(allowed),
-        forced=tuple(forced),
-        forced_bytes=tuple(pieces[t].decode(errors="replace") for t in forced),
-        forced_right=all(FORCED_TEXT.startswith(pieces[t]) for t in forced),
-        greedy=not tokenizer.forces,
-        literal=literal,
-        literal_tokens=tuple(t for t in spelled if not literal.encode().startswith(pieces[t])),
-    )
-
-
-def _literal(vocab: Vocab) -> str:
-    """Return the name of a special token that can be spelled, empty where there is none."""
-    for name in special_tokens(vocab):
-        try:
-            vocab.trace(name.encode())
-        except UnavailableError:
-            continue
-        if name.isprintable():
-            return name
-    return ""
-
-
-def _first_mask(tokenizer: Tokenizer, grammar: str) -> list[int]:
-    with tokenizer.matcher(grammar) as matcher:
-        allowed = matcher.allowed()
-        return [] if allowed is None else allowed.tolist()

@@ -11,13 +11,14 @@ from llgbench import isolated
 from llgbench.engines import registry
 from llgbench.errors import GrammarError, ProcessError, UnavailableError, VocabError
 from llgbench.files import one_line
-from llgbench.inputs import case, catalogue
+from llgbench.inputs import case_file, catalogue
 from llgbench.inputs.case import Case
 from llgbench.inputs.configuration import Configuration
 from llgbench.inputs.variant import VARIANTS, get
 from llgbench.llama.vocab import rehearse
-from llgbench.measure import checks
-from llgbench.measure.checks import Probes, Verdict
+from llgbench.measure import outcomes, probes
+from llgbench.measure.checks import Verdict
+from llgbench.measure.probes import Probes
 from llgbench.measure.runner import Workbench, engine_for, engine_name, judge, prepare, traces_of
 
 
@@ -141,9 +142,9 @@ def check(
     found = Found()
     chosen_variants = tuple(get(name).name for name in variants or tuple(VARIANTS))
     chosen_vocabs = tuple(vocabs) or tuple(catalogue.vocabs())
-    chosen_cases = tuple(cases) or tuple(case.names())
+    chosen_cases = tuple(cases) or tuple(case_file.names())
     for name in chosen_cases:
-        case.load(name)
+        case_file.load(name)
     lexers = _lexers(chosen_variants, found)
     with show(len(chosen_vocabs) + len(chosen_cases), "checking") as progress:
         for name in chosen_vocabs:
@@ -215,20 +216,20 @@ def check_probes(name: str, variants: tuple[str, ...]) -> Found:
             variant = get(variant_name)
             try:
                 engine = engine_for(Configuration("", name, variant_name))
-                probes = checks.probes(
+                asked = probes.probes(
                     bench.vocab, variant, bench.tokenizer(engine, variant), engine
                 )
             except UnavailableError:
                 continue  # said once, by _lexers
-            found.probes.append(probes)
+            found.probes.append(asked)
             exact = variant.token_bytes == "token_to_piece"
-            if exact and probes.spaced:
-                found.unexpected.append(f"{variant_name} on {name} allows {probes.spaced} spaces")
-            if variant.tokenize != "always" and not probes.right:
+            if exact and asked.spaced:
+                found.unexpected.append(f"{variant_name} on {name} allows {asked.spaced} spaces")
+            if variant.tokenize != "always" and not asked.right:
                 found.unexpected.append(f"{variant_name} on {name} forces wrong tokens")
-            if probes.greedy and probes.literal_tokens:
+            if asked.greedy and asked.literal_tokens:
                 found.unexpected.append(
-                    f"{variant_name} on {name} takes the text {probes.literal!r} for a token"
+                    f"{variant_name} on {name} takes the text {asked.literal!r} for a token"
                 )
     return found
 
@@ -237,7 +238,7 @@ def check_masks(name: str, variants: tuple[str, ...], cases: tuple[str, ...]) ->
     """Judge the masks of cases on one vocab, in this process."""
     found = Found()
     with Workbench(name) as bench:
-        for subject in map(case.load, cases):
+        for subject in map(case_file.load, cases):
             _check_masks(subject, bench, variants, found)
     return found
 
@@ -245,7 +246,7 @@ def check_masks(name: str, variants: tuple[str, ...], cases: tuple[str, ...]) ->
 def check_texts(_: str, lexers: tuple[str, ...], cases: tuple[str, ...]) -> Found:
     """Check what the lexers accept of cases' texts, in this process."""
     found = Found()
-    for subject in map(case.load, cases):
+    for subject in map(case_file.load, cases):
         for lexer in lexers:
             _check_texts(subject, lexer, found)
     return found
@@ -279,12 +280,12 @@ def _check_texts(subject: Case, lexer: str, found: Found) -> None:
         found.unavailable.append((subject.name, "it has no texts"))
     for text in subject.texts:
         try:
-            outcome = checks.outcome(engine, subject, text, variant)
+            outcome = outcomes.outcome(engine, subject, text, variant)
         except GrammarError as error:
             found.unexpected.append(f"{subject.name} does not compile: {_words(subject, error)}")
             return
-        recorded = checks.recorded(text, variant)
-        fault = checks.unlike_recorded(text, outcome, variant)
+        recorded = outcomes.recorded(text, variant)
+        fault = outcomes.unlike_recorded(text, outcome, variant)
         found.texts.append(TextCheck(
             subject.name, text.name, "fallback" if variant.fallback else "stock",
             "" if recorded is None else str(recorded), str(outcome),

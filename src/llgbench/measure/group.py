@@ -24,7 +24,8 @@ from llgbench.measure.messages import (
     Stage,
     pack,
 )
-from llgbench.measure.replay import Subject, units, with_end
+from llgbench.measure.replay import with_end
+from llgbench.measure.rounds import Subject, units
 from llgbench.measure.runner import Ready, Tally, Workbench, prepare, traces_of, wrong_tokens
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from llgbench import files
 from llgbench.engines import registry
 from llgbench.errors import LlgbenchError
-from llgbench.inputs import case, catalogue
+from llgbench.inputs import case_file, catalogue
 from llgbench.inputs.case import Case
 from llgbench.inputs.configuration import Configuration
 from llgbench.measure import runner
@@ -55,7 +55,7 @@ def collect(
 
     @cache
     def of_case(name: str) -> str:
-        return ((cases or {}).get(name) or case.load(name)).digest
+        return ((cases or {}).get(name) or case_file.load(name)).digest
 
     @cache
     def of_vocab(name: str) -> str | None:

@@ -21,7 +21,7 @@ from llgbench.errors import ProcessError
 from llgbench.inputs.case import Case
 from llgbench.inputs.configuration import Configuration
 from llgbench.measure.checks import Judgement
-from llgbench.measure.replay import Rounds, Samples, Unit
+from llgbench.measure.rounds import Rounds, Samples, Unit
 
 T = TypeVar("T")
 

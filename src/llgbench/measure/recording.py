@@ -14,7 +14,7 @@ from llgbench.isolated import Limits
 from llgbench.measure import inputs, provenance, supervisor
 from llgbench.measure.inputs import Inputs
 from llgbench.measure.journal import Journal
-from llgbench.measure.replay import Rounds
+from llgbench.measure.rounds import Rounds
 from llgbench.measure.runner import Tally
 from llgbench.records import record as records
 from llgbench.records.record import Record

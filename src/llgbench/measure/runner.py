@@ -15,7 +15,7 @@ from llgbench.inputs.configuration import Configuration
 from llgbench.inputs.variant import Variant, get, reference_of
 from llgbench.llama import bridge
 from llgbench.llama.vocab import Vocab, open_vocab
-from llgbench.measure import checks
+from llgbench.measure import checks, probes
 from llgbench.measure.trace import trace_of
 
 
@@ -173,4 +173,4 @@ def traces_of(subject: Case, vocab: Vocab) -> list[TokenArray]:
 
 def wrong_tokens(vocab: Vocab, variant: Variant) -> int:
     """Return how many tokens this variant gives llguidance with wrong bytes."""
-    return 0 if variant.token_bytes == "token_to_piece" else checks.token_bytes(vocab).differing
+    return 0 if variant.token_bytes == "token_to_piece" else probes.token_bytes(vocab).differing

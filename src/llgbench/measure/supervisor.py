@@ -7,10 +7,6 @@ words; everything else goes on in a new worker.
 
 from __future__ import annotations
 
-import os
-import select
-import subprocess
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
@@ -18,16 +14,13 @@ from typing import Protocol
 
 import numpy as np
 
-from llgbench import processes
-from llgbench.inputs import case, gguf_faults
+from llgbench.inputs import case_file
 from llgbench.inputs.case import Case
-from llgbench.inputs.catalogue import vocab_path
 from llgbench.inputs.configuration import Configuration
 from llgbench.isolated import Limits
 from llgbench.measure import messages
 from llgbench.measure.group import case_facts
 from llgbench.measure.messages import (
-    Answer,
     Doing,
     Finished,
     Group,
@@ -37,20 +30,13 @@ from llgbench.measure.messages import (
     Kept,
     Measured,
     NotAvailable,
-    Setup,
-    Stage,
     VocabRefused,
 )
-from llgbench.measure.replay import Rounds, Samples, Unit
+from llgbench.measure.rounds import Rounds, Samples, Unit
 from llgbench.measure.runner import Tally
+from llgbench.measure.worker_process import WorkerLost, WorkerProcess
 from llgbench.records import record
 from llgbench.records.entry import Entry
-
-# How often a worker that says nothing is looked at.
-_LOOK_S = 0.2
-
-# A worker that closes its answers is dying; it is given this long to say why.
-_LAST_WORDS_S = 10.0
 
 # For one step: opening the vocabulary, building a tokenizer, judging a text, or replaying it once
 # under one configuration.
@@ -104,7 +90,7 @@ def run(
     for vocab, of_vocab in groupby(ordered, key=lambda c: c.vocab):
         with _OneVocab(vocab, limits or Limits.default(STEP_S), tally) as one:
             for name, listed in groupby(of_vocab, key=lambda c: c.case):
-                subject = (cases or {}).get(name) or case.load(name)
+                subject = (cases or {}).get(name) or case_file.load(name)
                 progress(f"{name} on {vocab}")
                 kept = _Kept(list(listed), subject, rounds, journal, inputs or {}, progress)
                 yield from one.group(subject, kept, rounds)
@@ -170,7 +156,7 @@ class _OneVocab:
 
     def __init__(self, vocab: str, limits: Limits, tally: Tally) -> None:
         self._vocab, self._limits, self._tally = vocab, limits, tally
-        self._worker: _Worker | None = None
+        self._worker: WorkerProcess | None = None
         self._refused: str | None = None  # why nothing can be measured on this vocabulary
         # Tokenizers that killed a worker, by engine and variant; they would kill the next one.
         self._deadly: dict[tuple[str, str], str] = {}
@@ -188,14 +174,14 @@ class _OneVocab:
             try:
                 yield from self._in_worker(subject, kept, rounds)
                 silent = 0
-            except _Lost as lost:
+            except WorkerLost as lost:
                 silent += lost.doing in (Doing.STARTING, Doing.IDLE)
                 if silent > 1:
                     self._refused = lost.reason
                 yield from self._blame(lost, kept, subject)
 
     def _in_worker(self, subject: Case, kept: _Kept, rounds: Rounds) -> Iterator[Entry]:
-        worker = self._worker = self._worker or _Worker(self._vocab, self._limits)
+        worker = self._worker = self._worker or WorkerProcess(self._vocab, self._limits)
         asked = list(kept.left)
         worker.ask(Group(subject, asked, rounds, kept.judged, kept.units()))
         for answer in worker.answers(asked, subject):
@@ -214,7 +200,7 @@ class _OneVocab:
                     self._refused = reason
                     self.close()
 
-    def _blame(self, lost: _Lost, kept: _Kept, subject: Case) -> Iterator[Entry]:
+    def _blame(self, lost: WorkerLost, kept: _Kept, subject: Case) -> Iterator[Entry]:
         """Take out what the worker was doing when it was lost."""
         self.close()
         match lost.doing:
@@ -243,136 +229,6 @@ class _OneVocab:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class _Lost(Exception):
-    """A worker has ended without having finished."""
-
-    def __init__(self, doing: Doing, configuration: Configuration | None, reason: str) -> None:
-        super().__init__(reason)
-        self.doing, self.configuration, self.reason = doing, configuration, reason
-
-
-class _Worker:
-    """One worker process."""
-
-    def __init__(self, vocab: str, limits: Limits) -> None:
-        self._vocab, self._limits = vocab, limits
-        self._folder = processes.temporary_folder()
-        path = self._folder.__enter__() / "stage"
-        self._stage = Stage.create(path)
-        self._child = processes.Child(
-            [*processes.python("llgbench.measure.worker"), str(os.getpid())],
-            env={k: v for k, v in os.environ.items() if not k.endswith("_BACKTRACE")},
-            stdin=subprocess.PIPE,
-        )
-        self._buffer = bytearray()
-        self._late = False
-        self._send(Setup(vocab, str(path), limits.memory_mib))
-
-    def ask(self, task: Group) -> None:
-        """Hand over a group."""
-        self._send(task)
-
-    def answers(self, asked: Sequence[Configuration], subject: Case) -> Iterator[Answer]:
-        """Yield the answers to a group up to its end.
-
-        Raises:
-            _Lost: the worker ends before that, or is ended by a limit.
-        """
-        while True:
-            answer = self._next()
-            if answer is None:
-                raise self._lost(asked, subject)
-            yield answer
-            if isinstance(answer, GroupEnd | VocabRefused):
-                return
-
-    def close(self) -> None:
-        """End the process."""
-        stdout = self._child.process.stdout
-        self._child.close()
-        if stdout is not None:
-            stdout.close()
-        self._stage.close()
-        self._folder.__exit__(None, None, None)
-
-    def _send(self, message: Setup | Group) -> None:
-        pipe = self._child.process.stdin
-        try:
-            assert pipe is not None
-            pipe.write(messages.encode(message))
-            pipe.flush()
-        except OSError:
-            pass  # it has ended; the answers say so
-
-    def _next(self) -> Answer | None:
-        """Return the next answer; None where there will be none."""
-        head = self._take(messages.LENGTH.size)
-        if head is None:
-            return None
-        data = self._take(*messages.LENGTH.unpack(head))
-        return None if data is None else messages.decode_answer(data)
-
-    def _take(self, n: int) -> bytes | None:
-        """Return ``n`` bytes of the answers; None where they end, or a step takes too long."""
-        pipe = self._child.process.stdout
-        assert pipe is not None
-        since, count = time.monotonic(), self._stage.get()[0]
-        while len(self._buffer) < n:
-            readable, _, _ = select.select([pipe], [], [], _LOOK_S)
-            if readable:
-                chunk = os.read(pipe.fileno(), 1 << 20)
-                if not chunk:
-                    return None
-                self._buffer += chunk
-            now, current = time.monotonic(), self._stage.get()[0]
-            if current != count:
-                since, count = now, current
-            elif now - since > self._limits.seconds:
-                self._child.kill()
-                self._late = True
-                return None
-        data = bytes(self._buffer[:n])
-        del self._buffer[:n]
-        return data
-
-    def _lost(self, asked: Sequence[Configuration], subject: Case) -> _Lost:
-        _, doing, at, text = self._stage.get()
-        status = self._child.end(wait_s=0.0 if self._late else _LAST_WORDS_S)
-        configuration = asked[at] if doing in _OF_ONE and at < len(asked) else None
-        name = subject.texts[text].name if text < len(subject.texts) else ""
-        what = _WHAT[doing].format(name)
-        if self._late:
-            words = f"no result within {self._limits.seconds:g} s (--time-limit)"
-        else:
-            ended = processes.Ended(status, b"", self._child.stderr)
-            words = ended.words
-            if _out_of_memory(self._child.stderr):
-                words += f"; the limit is {self._limits.memory_mib} MiB (--memory-limit)"
-        if doing in (Doing.OPENING, Doing.TEXTS):
-            known = gguf_faults.diagnose(vocab_path(self._vocab))
-            words = known or words
-        return _Lost(doing, configuration, f"{what}: {words}")
-
-
-# What is done for one configuration.
-_OF_ONE = (Doing.TOKENIZER, Doing.JUDGING, Doing.REPLAYING)
-
-# What is put before a worker's last words.
-_WHAT = {
-    Doing.STARTING: "the worker process",
-    Doing.OPENING: "llama.cpp",
-    Doing.TEXTS: "llama.cpp",
-    Doing.TOKENIZER: "while the tokenizer was built",
-    Doing.JUDGING: "while {!r} was judged",
-    Doing.REPLAYING: "while {!r} was replayed",
-    Doing.IDLE: "the worker process",
-}
-
-
-def _out_of_memory(stderr: str) -> bool:
-    return any(word in stderr for word in ("memory allocation of", "bad_alloc", "MemoryError"))
 
 
 def _entry(finished: Finished, samples: Samples) -> Entry:

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from llgbench import files
-from llgbench.decode import loop as decode
-from llgbench.decode.loop import MODES, PARTS, UNCONSTRAINED, Summary, summarize, verdict
+from llgbench.decode import summary
+from llgbench.decode.plan import MODES, PARTS, UNCONSTRAINED
 from llgbench.decode.recording import FOLDER
+from llgbench.decode.summary import Summary, summarize, verdict
 from llgbench.errors import RecordError
 from llgbench.records import record as records
 from llgbench.records.entry import Entry
@@ -50,7 +51,7 @@ def latest(results: Path) -> Record | None:
         return None
     record = records.read(path)
     for entry in record.entries:
-        decode.require(entry, str(path))
+        summary.require(entry, str(path))
     return record
 
 

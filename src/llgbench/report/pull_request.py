@@ -17,7 +17,7 @@ from llgbench.compare.inference import Estimate
 from llgbench.compare.sides import SIDES
 from llgbench.engines.engine import load
 from llgbench.errors import RecordError
-from llgbench.inputs import case
+from llgbench.inputs import case_file
 from llgbench.inputs.variant import get
 from llgbench.llama import bridge
 from llgbench.llama.vocab import open_vocab
@@ -215,7 +215,7 @@ def worst_steps(found: Comparison, n: int = WORST) -> list[Step]:
 
 def _explained(step: Step, found: Comparison) -> Step:
     """Return the step with the text before it and the size of its mask."""
-    loaded = case.load(step.case)
+    loaded = case_file.load(step.case)
     with open_vocab(step.vocab) as vocab:
         at = [text.name for text in loaded.texts].index(step.text)
         trace = np.ascontiguousarray(runner.traces_of(loaded, vocab)[at][: step.step])
