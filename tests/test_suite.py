@@ -95,10 +95,9 @@ def test_every_benchmark_and_parameter_runs(module: str, owner: str, method: str
     assert ran, "not one parameter runs here"
 
 
-def test_what_is_wrong_is_not_pooled(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(NotImplementedError, match="wrong"):
+def test_what_is_wrong_is_not_pooled(run: Run) -> None:
+    with pytest.raises(NotImplementedError, match=r"json \| llama-spm \| baseline: wrong"):
         suite.pooled(run, "llama-spm", "baseline")
-    assert "json | llama-spm | baseline: wrong" in capsys.readouterr().err
     assert suite.pooled(run, "llama-spm", "greedy_tokenize").get("right_cases") == 4
 
 
@@ -170,12 +169,11 @@ def test_a_metric_of_another_name_is_an_error() -> None:
         metrics.seconds("mask_p5")
 
 
-def test_what_has_no_value_says_why(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(NotImplementedError, match="no engine"):
+def test_what_has_no_value_says_why() -> None:
+    with pytest.raises(NotImplementedError, match="x: no engine"):
         row({"x": "no engine"}, "x")
-    with pytest.raises(NotImplementedError, match="not measured"):
+    with pytest.raises(NotImplementedError, match="y: it was not measured"):
         row({}, "y")
-    assert capsys.readouterr().err == "x: no engine\ny: it was not measured\n"
 
 
 def test_the_axes_are_the_quick_grid() -> None:

@@ -13,12 +13,19 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn, TypedDict
 from uuid import uuid4
 
-# What ASV takes from a ``track_*`` benchmark: a number, or ``{"samples": […], "number": 1}``, whose
-# median and interval ASV computes. None: the sample does not carry it.
-Value = float | dict[str, Any] | None
+
+class Samples(TypedDict):
+    """Several values, of which ASV computes the median and its interval."""
+
+    samples: list[float]
+    number: int
+
+
+# What ASV takes from a ``track_*`` benchmark; None: the sample does not carry it.
+Value = float | Samples | None
 # Metric name by name of a row; a string in place of the metrics says why there are none.
 Values = dict[str, dict[str, Value] | str]
 
@@ -66,7 +73,7 @@ class Metrics:
     name: str
     values: Mapping[str, Value]
 
-    def get(self, metric: str) -> float | dict[str, Any]:
+    def get(self, metric: str) -> float | Samples:
         """Return a metric; NaN, which is ASV's n/a, where the sample does not carry it.
 
         Raises:
@@ -74,16 +81,17 @@ class Metrics:
         """
         value = self.values[metric]
         if value is None:
-            say(f"{self.name}: the sample does not carry {metric}")
+            # ``asv run --show-stderr`` shows it.
+            print(f"{self.name}: the sample does not carry {metric}", file=sys.stderr)
             return float("nan")
         return value
 
-    def seconds(self, metric: str) -> float | dict[str, Any]:
+    def seconds(self, metric: str) -> float | Samples:
         """Return a time in seconds, the unit that ASV scales; see :meth:`get`."""
         value = self.get(metric)
         if isinstance(value, float):
             return value / 1e9
-        return {**value, "samples": [sample / 1e9 for sample in value["samples"]]}
+        return Samples(samples=[ns / 1e9 for ns in value["samples"]], number=value["number"])
 
 
 def row(values: Values, name: str) -> Metrics:
@@ -99,20 +107,14 @@ def row(values: Values, name: str) -> Metrics:
 
 
 def skip(reason: str) -> NoReturn:
-    """Say why a benchmark does not apply; ASV itself shows no more than n/a.
+    """Refuse a benchmark that does not apply: ASV shows n/a, and the reason on stderr.
 
     Raises:
         NotImplementedError: always; from a benchmark's ``setup`` it is no failure.
     """
-    say(reason)
     raise NotImplementedError(reason)
 
 
-def say(line: str) -> None:
-    """Write a line on stderr, which ``asv run --show-stderr`` shows."""
-    print(line, file=sys.stderr)
-
-
-def samples(values: list[float]) -> Value:
+def samples(values: list[float]) -> Samples | None:
     """Return samples as ASV takes them; None where there are none."""
     return {"samples": values, "number": 1} if values else None

@@ -62,7 +62,8 @@ def _between(machine: str, old: Record, new: Record, threshold: float) -> Iterat
             confidence = _below(beyond / error if error else math.inf)
             if confidence >= MIN_CONFIDENCE:
                 yield Alert(
-                    "records", machine, "", "", f"cold_{measure} p{q:g}", str(change.configuration),
+                    source="records", machine=machine, environment="", branch="",
+                    benchmark=f"cold_{measure} p{q:g}", parameters=str(change.configuration),
                     before=old.path.stem,
                     after=new.path.stem,
                     old=change.was * math.exp(drift),
