@@ -12,15 +12,17 @@ import time
 from pathlib import Path
 
 import pytest
+from made_comparison import compared
 from made_records import entry, record
 
+from llgbench.compare import comparison
 from llgbench.inputs import catalogue
 from llgbench.records.record import read
 
 COMMANDS = (
     ["vocab"], ["vocab", "fetch"], ["vocab", "list"], ["vocab", "table"], ["engine"],
     ["engine", "list"], ["engine", "path"], ["engine", "add"], ["engine", "build"], ["check"],
-    ["run"], ["report"], ["doctor"], ["compare"], ["alerts"], ["asv"],
+    ["run"], ["report"], ["doctor"], ["compare"], ["pr"], ["alerts"], ["asv"],
 )  # fmt: skip
 
 
@@ -184,7 +186,7 @@ def test_bad_options() -> None:
         ["compare", "wheel", "stock", "--threshold", "-0.1"],
         ["compare", "wheel", "stock", "--budget", "inf"],
         ["compare", "wheel", "stock", "--budget", "1e300"],
-        ["report", "--pr", "wheel", "stock", "--budget", "nan"],
+        ["pr", "wheel", "stock", "--budget", "nan"],
         ["decode", "--threads", "999999999999"],
         ["decode", "--threads", "-1"],
         ["decode", "--context", "1" + "0" * 30],
@@ -202,7 +204,17 @@ def test_a_number_that_none_can_mean_is_refused(arguments: list[str]) -> None:
     [
         ["report", "--case", "listed"],
         ["report", "--budget", "20"],
-        ["report", "--pr", "wheel", "stock", "--print"],
+        ["report", "--json", "--print"],
+        ["pr", "--from", "x.json", "--case", "listed"],
+        ["pr", "--from", "x.json", "--vocab", "llama-spm"],
+        ["pr", "--from", "x.json", "--budget", "20"],
+        ["pr", "--from", "x.json", "--count"],
+        ["pr", "wheel", "stock", "--from", "x.json"],
+        ["verify", "--texts", "--json"],
+        ["run", "--case", "listed", "--rounds", "2", "--profile", "full"],
+        ["run", "--maskbench", "tests", "--profile", "quick"],
+        ["decode", "--seed", "7"],
+        ["decode", "--free", "--select", "greedy", "--seed", "7"],
         ["overhead", "--results", "x"],
         ["overhead", "--count", "--rounds", "3"],
         ["decode", "--max-tokens", "5"],
@@ -213,6 +225,43 @@ def test_a_number_that_none_can_mean_is_refused(arguments: list[str]) -> None:
 def test_an_option_without_effect_is_refused(arguments: list[str]) -> None:
     line = refused(*arguments)
     assert any(word in line for word in arguments if word.startswith("--"))
+
+
+def test_a_section_is_a_command_of_its_own() -> None:
+    line = refused("report", "--pr", "a b", "stock")
+    assert line.endswith("llgbench pr 'a b' stock")
+    for arguments in ([], ["wheel"]):
+        assert "give BASE and HEAD, or --from FILE" in refused("pr", *arguments)
+
+
+def test_a_stored_comparison_is_rendered_again(tmp_path: Path) -> None:
+    found = compared()
+    file = tmp_path / "stored" / "comparison.json"
+    comparison.write(found, file)
+    done = llgbench("pr", "--from", file)
+    assert done.returncode == 1  # it is slower
+    assert done.stdout.startswith("### llgbench: slower\n")
+    assert [path.name for path in file.parent.iterdir()] == [file.name]  # nothing is written
+    lax = llgbench("pr", "--from", file, "--threshold", "0.5", "--output", tmp_path / "new")
+    assert lax.returncode == 0
+    assert lax.stdout.startswith("### llgbench: same\n")
+    assert {path.name for path in (tmp_path / "new").iterdir()} == {"section.md", "comparison.png"}
+    assert (tmp_path / "new" / "section.md").read_text().strip() == lax.stdout.strip()
+    assert f"picture to attach: {tmp_path / 'new' / 'comparison.png'}" in lax.stderr
+    data = json.loads(llgbench("pr", "--from", file, "--json").stdout)
+    assert data["verdict"] == "slower"
+    assert "was measured with greedy_tokenize" in refused(
+        "pr", "--from", file, "--variant", "baseline"
+    )
+    assert llgbench("pr", "--from", file, "--variant", "greedy_tokenize").returncode == 1
+    assert "was measured without it" in refused("pr", "--from", file, "--where-equal")
+    assert "not a comparison" in refused("pr", "--from", _json(tmp_path, {"format": "x"}))
+    assert "No such file" in refused("pr", "--from", tmp_path / "none.json")
+
+
+def _json(folder: Path, content: object) -> Path:
+    (folder / "x.json").write_text(json.dumps(content))
+    return folder / "x.json"
 
 
 def test_a_gguf_is_a_path_whatever_its_suffix(tmp_path: Path) -> None:

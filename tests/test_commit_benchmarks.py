@@ -3,41 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from conftest import Lab
+from made_answers import answer, times
 
 from llgbench.asv import commit_benchmarks
 from llgbench.asv.cells import Values
 from llgbench.asv.commit_benchmarks import METRICS, MIN_PROCESSES, PROCESSES, parameter
-from llgbench.compare.worker import Job
+from llgbench.compare.facts import Difference
+from llgbench.compare.messages import Answer, Job, SideTimes
+from llgbench.compare.side import Pair
 from llgbench.compare.workers import WorkerLostError
 from llgbench.engines import wheels
 from llgbench.engines.engine import Engine
 from llgbench.errors import CompareError, InputError, LlgbenchError
-from llgbench.records.packed import pack
 
 STEPS, REPLAYS = 100, 20
 
 
-def made_up(job: Job) -> dict[str, Any]:
+def made_up(job: Job) -> Answer:
     """A machine whose load doubles with every process; the commit takes 1.5 times as long."""
 
-    def side(ns: float) -> dict[str, Any]:
-        return {
-            "compile": pack([np.array([ns * 10], np.uint64)] * REPLAYS),
-            "mask": pack([np.full(STEPS, ns, np.uint64)] * REPLAYS),
-            "consume": pack([np.full(STEPS, ns / 10, np.uint64)] * REPLAYS),
-        }
+    def side(ns: float) -> SideTimes:
+        masks = [np.full(STEPS, ns, np.uint64)] * REPLAYS
+        return times(masks, compile_ns=ns * 10, consume_ns=ns / 10)
 
     load = 1000 * 2**job.number
-    one = {"texts": ["t"], "base": side(load), "head": side(load * 1.5)}
-    return {"cases": dict.fromkeys(job.cases, one), "differences": [], "refused": {}}
+    return answer(side(load), side(load * 1.5), job.cases, job.vocab)
 
 
-def measure(engine: Engine, work: Callable[[Job], dict[str, Any]], *cases: str) -> Values:
+def measure(engine: Engine, work: Callable[[Job], Answer], *cases: str) -> Values:
     return commit_benchmarks.measure(
         cases or ("a",), ("v",), engine.sha256, library=engine.path, work=work
     )
@@ -66,7 +65,7 @@ def test_who_goes_first_alternates(wheel: Engine) -> None:
 
 
 def test_killed_processes_are_no_samples_and_too_few_are_no_value(wheel: Engine) -> None:
-    def work(job: Job) -> dict[str, Any]:
+    def work(job: Job) -> Answer:
         if job.number < lost:
             raise WorkerLostError("killed by SIGKILL")
         return made_up(job)
@@ -80,10 +79,10 @@ def test_killed_processes_are_no_samples_and_too_few_are_no_value(wheel: Engine)
 
 
 def test_a_case_that_a_commit_refuses_leaves_the_others(wheel: Engine) -> None:
-    def work(job: Job) -> dict[str, Any]:
+    def work(job: Job) -> Answer:
         done = made_up(job)
-        del done["cases"]["b"]
-        return {**done, "refused": {"b": "b does not compile on head: no %json"}}
+        kept = {name: of for name, of in done.cases.items() if name != "b"}
+        return replace(done, cases=kept, refused={"b": "b does not compile on head: no %json"})
 
     found = measure(wheel, work, "a", "b")
     assert metrics_of(found, "a")
@@ -91,15 +90,18 @@ def test_a_case_that_a_commit_refuses_leaves_the_others(wheel: Engine) -> None:
 
 
 def test_a_process_that_refuses_says_why_in_every_case(wheel: Engine) -> None:
-    def work(job: Job) -> dict[str, Any]:
+    def work(job: Job) -> Answer:
         raise CompareError("v is not fetched")
 
     assert set(measure(wheel, work, "a", "b").values()) == {"v is not fetched"}
 
 
 def test_masks_unlike_the_references_are_said(wheel: Engine) -> None:
-    def work(job: Job) -> dict[str, Any]:
-        return {**made_up(job), "differences": [{"case": "b"}]}
+    def work(job: Job) -> Answer:
+        difference = Difference(
+            "b", "t", 0, "", "", Pair(1, 2), Pair((), ()), Pair(0, 0), Pair("whole", "whole")
+        )
+        return replace(made_up(job), differences=(difference,))
 
     found = measure(wheel, work, "a", "b")
     assert metrics_of(found, "a")["same_masks"] == 1.0

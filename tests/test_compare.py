@@ -12,39 +12,28 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyperf
 import pytest
+from made_answers import answer, side, times
 
-from llgbench.compare import comparison, inference, pyperf_files, sides, workers
+from llgbench import crossing
+from llgbench.compare import comparison, inference, metrics, pyperf_files, sides, words, workers
 from llgbench.compare import run as compare
 from llgbench.compare.comparison import Comparison, Plan, Row
-from llgbench.compare.sides import Side
-from llgbench.compare.worker import Job, run
+from llgbench.compare.facts import Difference
+from llgbench.compare.messages import Answer, CaseAnswer, Job, SideTimes
+from llgbench.compare.side import SIDES, Pair, Side
+from llgbench.compare.table import Measured, table
+from llgbench.compare.worker import run
 from llgbench.compare.workers import WorkerLostError
 from llgbench.errors import CompareError, InputError, UnavailableError
-from llgbench.records.packed import pack
 
 BASE = Side("old", Path("old.so"), None, "1.0", "0" * 64)
 HEAD = Side("new", Path("new.so"), None, "1.1", "1" * 64)
 PLAN = Plan(("v",), ("a", "b"), budget_s=100)
-
-
-def side(mask_ns: float, steps: int = 50, rounds: int = 4) -> dict[str, Any]:
-    masks = [np.full(steps, int(mask_ns), np.uint64) for _ in range(rounds)]
-    return {
-        "compile": pack([np.array([1000], np.uint64)] * rounds),
-        "mask": pack(masks),
-        "consume": pack([np.full(steps, 100, np.uint64)] * rounds),
-    }
-
-
-def result(base_ns: float, head_ns: float) -> dict[str, Any]:
-    one = {"texts": ["t"], "steps": 50, "rounds": 4, "base": side(base_ns), "head": side(head_ns)}
-    return {"cases": {"a": one, "b": one}, "differences": [], "metadata": {}, "setup_s": 1.0}
 
 
 class Clock:
@@ -58,27 +47,27 @@ class Clock:
         return self.now
 
 
-def made_up(ratio: float, noise: float = 0.003) -> Callable[[Job], dict[str, Any]]:
+def made_up(ratio: float, noise: float = 0.003) -> Callable[[Job], Answer]:
     random = np.random.default_rng(3)
-    return lambda job: result(100_000, 100_000 * ratio * random.lognormal(0, noise))
+    return lambda job: answer(side(100_000), side(100_000 * ratio * random.lognormal(0, noise)))
 
 
 def test_slower_ends_early_and_fails() -> None:
-    found = compare.compare(BASE, HEAD, PLAN, clock=Clock(), work=made_up(1.1))
+    found = compare.compare(BASE, HEAD, PLAN, clock=Clock(), work=made_up(1.1)).comparison
     assert found.verdict == "slower"
     assert found.failed
     assert found.ended == "the answer was clear"
-    assert len(found.processes) == compare.FIRST_LOOK
+    assert found.processes == compare.FIRST_LOOK
 
 
 def test_no_difference_passes() -> None:
-    found = compare.compare(BASE, HEAD, PLAN, clock=Clock(), work=made_up(1.0))
+    found = compare.compare(BASE, HEAD, PLAN, clock=Clock(), work=made_up(1.0)).comparison
     assert found.verdict == "same"
     assert not found.failed
 
 
 def test_much_noise_is_unclear_when_the_budget_ends() -> None:
-    found = compare.compare(BASE, HEAD, PLAN, clock=Clock(), work=made_up(1.0, 0.3))
+    found = compare.compare(BASE, HEAD, PLAN, clock=Clock(), work=made_up(1.0, 0.3)).comparison
     assert found.verdict == "unclear"
     assert found.ended == "the budget ended"
     assert not found.failed
@@ -87,18 +76,18 @@ def test_much_noise_is_unclear_when_the_budget_ends() -> None:
 def test_a_killed_worker_is_counted_and_the_others_stay() -> None:
     good = made_up(1.1)
 
-    def work(job: Job) -> dict[str, Any]:
+    def work(job: Job) -> Answer:
         if job.number == 2:
             raise WorkerLostError("killed by SIGKILL")
         return good(job)
 
-    found = compare.compare(BASE, HEAD, PLAN, clock=Clock(), work=work)
-    assert found.lost == ["process 3: killed by SIGKILL"]
+    found = compare.compare(BASE, HEAD, PLAN, clock=Clock(), work=work).comparison
+    assert found.lost == ("process 3: killed by SIGKILL",)
     assert found.verdict == "slower"
 
 
 def test_workers_that_never_live_end_in_one_line() -> None:
-    def work(job: Job) -> dict[str, Any]:
+    def work(job: Job) -> Answer:
         raise WorkerLostError("killed by SIGKILL")
 
     with pytest.raises(CompareError, match="the workers do not live"):
@@ -113,32 +102,64 @@ def test_too_small_a_budget_is_said() -> None:
 
 
 def test_differing_masks_are_not_timed() -> None:
-    difference = {
-        "case": "a", "text": "t", "step": 3, "so_far": "{", "next": '"',
-        "allowed": {"base": 2, "head": 1}, "only": {"base": [[7, "x"]], "head": []},
-        "n_only": {"base": 1, "head": 0}, "end": {"base": "whole", "head": "whole"},
-    }  # fmt: skip
+    difference = Difference(
+        case="a", text="t", step=3, so_far="{", next='"', allowed=Pair(2, 1),
+        only=Pair(((7, "x"),), ()), n_only=Pair(1, 0), end=Pair("whole", "whole"), vocab="v",
+    )  # fmt: skip
     found = compare.compare(
-        BASE, HEAD, PLAN, clock=Clock(), work=lambda job: {"cases": {}, "differences": [difference]}
-    )
+        BASE, HEAD, PLAN, clock=Clock(),
+        work=lambda job: Answer(vocab="v", cases={}, differences=(difference,)),
+    ).comparison  # fmt: skip
     assert found.failed
-    assert found.rows == []
-    assert "first in a, step 3" in comparison.headline(found)
-    assert "7 'x'" in "\n".join(comparison.difference_lines(found.differences[0]))
+    assert found.rows == ()
+    assert "first in a, step 3" in words.headline(found)
+    assert "7 'x'" in "\n".join(words.difference_lines(found.differences[0]))
+
+
+def test_vocabularies_are_not_pooled_with_each_other() -> None:
+    cost = {"v": 1e5, "w": 9e5}
+
+    def work(job: Job) -> Answer:
+        base, head = (side(cost[job.vocab] * scale, rounds=20) for scale in (1, 1.5))
+        return answer(base, head, job.cases, job.vocab)
+
+    plan = replace(PLAN, vocabs=("v", "w"), budget_s=1000)
+    found = compare.compare(BASE, HEAD, plan, clock=Clock(), work=work).comparison
+    rows = {row.vocab: row for row in found.pooled if row.metric == "mask p50"}
+    assert {vocab: row.base for vocab, row in rows.items()} == cost
+    assert all(row.estimate.ratio == pytest.approx(1.5) for row in rows.values())
+
+
+def test_where_some_masks_differ_the_others_are_compared_if_asked() -> None:
+    difference = Difference(
+        "a", "t", 0, "", "", Pair(1, 2), Pair((), ((7, "x"),)), Pair(0, 1), Pair("whole", "whole")
+    )
+
+    def work(job: Job) -> Answer:
+        return replace(answer(side(1e5), side(1e5), ("b",)), differences=(difference,))
+
+    strict = compare.compare(BASE, HEAD, PLAN, clock=Clock(), work=work).comparison
+    assert (strict.rows, strict.processes, strict.verdict) == ((), 0, "different masks")
+    asked = replace(PLAN, unequal=True)
+    found = compare.compare(BASE, HEAD, asked, clock=Clock(), work=work).comparison
+    assert {row.case for row in found.rows} == {"b"}
+    assert found.differences == (difference,)  # once, not once per process
+    assert found.failed
+    assert "the masks of 1 other cases differ" in words.headline(found)
 
 
 def test_all_cases_is_the_geometric_mean_of_the_cases() -> None:
-    pairs = {
+    pairs: Measured = {
         ("a", "v", "TBM p50"): [(1.0, 1.21)] * 5,
         ("b", "v", "TBM p50"): [(5.0, 5.0)] * 5,
     }
-    rows = comparison.table(pairs, PLAN, 0.05, np.random.default_rng(1))
+    rows = table(pairs, PLAN, 0.05, np.random.default_rng(1))
     assert rows[0].case == comparison.ALL
     assert rows[0].estimate.ratio == pytest.approx(1.1)
 
 
 def test_a_percentile_that_a_process_cannot_carry_has_no_row() -> None:
-    found = comparison.side_metrics({"texts": ["t"], "base": side(1000)}, "base")
+    found = metrics.side_metrics(CaseAnswer(("t",), 50), side(1000))
     assert "TBM p50" in found
     assert "TBM p99" not in found  # 200 steps: two lie above
 
@@ -147,20 +168,16 @@ def test_the_costliest_step_is_found_under_a_load_that_hits_single_replays() -> 
     random = np.random.default_rng(3)
     cost = random.lognormal(10, 0.6, 400)  # ns; the costliest steps are the same in each round
 
-    def rounds(of: npt.NDArray[np.float64], count: int = 12) -> dict[str, Any]:
+    def rounds(of: npt.NDArray[np.float64], count: int = 12) -> SideTimes:
         replays = [of * random.lognormal(0, 0.01, len(of)) for _ in range(count)]
-        for (
-            replay
-        ) in replays:  # the scheduler takes a core away, anywhere, for longer than any step
+        for replay in replays:
+            # The scheduler takes a core away, anywhere, for longer than any step.
             replay[random.integers(len(of))] += 5e6
-        mask = [replay.astype(np.uint64) for replay in replays]
-        consume = [np.full(len(of), 100, np.uint64) for _ in replays]
-        compiled = [np.array([10**6], np.uint64)] * count
-        return {"compile": pack(compiled), "mask": pack(mask), "consume": pack(consume)}
+        return times([replay.astype(np.uint64) for replay in replays], compile_ns=1e6)
 
     slow = np.where(cost > np.quantile(cost, 0.97), 2 * cost, cost)
-    case = {"texts": ["t"], "base": rounds(cost), "head": rounds(slow)}
-    base, head = (comparison.side_metrics(case, side) for side in ("base", "head"))
+    case = CaseAnswer(("t",), 400)
+    base, head = (metrics.side_metrics(case, rounds(of)) for of in (cost, slow))
     assert head["TBM max"] / base["TBM max"] == pytest.approx(2, rel=0.05)
     assert head[comparison.RAW_MAX] / base[comparison.RAW_MAX] == pytest.approx(1, rel=0.1)
     assert base["TBM max"] == pytest.approx(cost.max() + 100, rel=0.02)
@@ -168,24 +185,23 @@ def test_the_costliest_step_is_found_under_a_load_that_hits_single_replays() -> 
 
 def test_the_raw_maximum_does_not_keep_a_comparison_from_being_the_same() -> None:
     estimate = inference.Estimate(1.0, 0.99, 1.01, 0.5, 0.01, 8)
-    rows = [
+    rows = (
         Row("a", "v", "TBM p50", "ns", 1.0, 1.0, estimate, "same"),
         Row("a", "v", comparison.RAW_MAX, "ns", 1.0, 1.0, estimate, "unclear"),
-    ]
+    )
     found = Comparison(BASE, HEAD, PLAN, rows=rows)
     assert found.verdict == "same"
     assert found.clear
     worse = replace(rows[1], verdict="slower")
-    assert Comparison(BASE, HEAD, PLAN, rows=[rows[0], worse]).verdict == "slower"
+    assert Comparison(BASE, HEAD, PLAN, rows=(rows[0], worse)).verdict == "slower"
 
 
 def test_a_tokenizer_that_takes_longer_to_build_is_a_row() -> None:
-    processes = [
-        {**result(1e5, 1e5), "vocab": "v", "tokenizer_ns": {"base": 7e8 + n, "head": 14e8 + 2 * n}}
-        for n in range(8)
-    ]
-    found = comparison.measured(processes)
-    rows = comparison.table(found, PLAN, 0.05, np.random.default_rng(1))
+    found: Measured = {}
+    for n in range(8):
+        built = Pair(int(7e8) + n, int(14e8) + 2 * n)
+        metrics.add(found, answer(side(1e5), side(1e5), tokenizer_ns=built))
+    rows = table(found, PLAN, 0.05, np.random.default_rng(1))
     (row,) = (row for row in rows if row.case == comparison.TOKENIZER)
     assert row.estimate.ratio == pytest.approx(2)
     assert row.verdict == "slower"
@@ -194,7 +210,7 @@ def test_a_tokenizer_that_takes_longer_to_build_is_a_row() -> None:
 
 def test_pyperf_reads_what_is_written(tmp_path: Path) -> None:
     found = compare.compare(BASE, HEAD, PLAN, clock=Clock(), work=made_up(1.1))
-    base, head = pyperf_files.write(tmp_path, comparison.measured(found.processes), found.processes)
+    base, head = pyperf_files.write(tmp_path, found.measured, found.answers)
     old, new = (pyperf.BenchmarkSuite.load(str(p)) for p in (base, head))
     assert old.get_benchmark_names() == new.get_benchmark_names()
     name = "a v TBM p50"
@@ -211,16 +227,20 @@ def wheel() -> Side:
 
 
 def test_an_engine_and_its_copy_have_equal_masks_and_times(wheel: Side, tmp_path: Path) -> None:
-    base, head = (sides.private(wheel, tmp_path, name) for name in sides.SIDES)
+    base, head = (sides.private(wheel, tmp_path, name) for name in SIDES)
     assert base.library != head.library != wheel.library
-    job = Job(1, base, head, "llama-spm", "greedy_tokenize", ("json-nested",), 0)
-    job.write(tmp_path / "job.json")
-    assert Job.read(tmp_path / "job.json") == job
+    job = Job(
+        base=base, head=head, vocab="llama-spm", cases=("json-nested",), variant="greedy_tokenize",
+        number=1,
+    )  # fmt: skip
+    assert crossing.decode(crossing.encode(job), Job) == job
     done = run(job)
-    assert done["differences"] == []
-    nested = done["cases"]["json-nested"]
-    assert nested["rounds"] == 2
-    assert comparison.side_metrics(nested, "base")["TBM p50"] > 0
+    assert crossing.decode(crossing.encode(done), Answer) == done
+    assert done.differences == ()
+    nested = done.cases["json-nested"]
+    assert nested.rounds == 2
+    assert nested.times is not None
+    assert metrics.side_metrics(nested, nested.times.base)["TBM p50"] > 0
 
 
 def test_work_counters_are_equal_for_equal_engines(tmp_path: Path) -> None:
@@ -228,14 +248,20 @@ def test_work_counters_are_equal_for_equal_engines(tmp_path: Path) -> None:
         stock = sides.resolve("stock", lambda _: None)
     except UnavailableError as error:
         pytest.skip(str(error))
-    job = Job(0, stock, stock, "llama-spm", "greedy_tokenize", ("listed",), 0, mode="verify")
-    found = {c["counter"]: c for c in run(job)["counters"]}
-    assert found["trie_nodes_walked"]["base"] > 0
-    assert all(c["base"] == c["head"] for c in found.values())
+    job = Job(
+        base=stock, head=stock, vocab="llama-spm", cases=("listed",), variant="greedy_tokenize",
+        mode="verify",
+    )  # fmt: skip
+    found = {c.counter: c for c in run(job).counters}
+    assert found["trie_nodes_walked"].base > 0
+    assert all(c.base == c.head for c in found.values())
 
 
 def test_a_worker_speaks_one_line_where_it_refuses(wheel: Side, tmp_path: Path) -> None:
-    job = Job(0, wheel, wheel, "llama-spm", "greedy_tokenize", ("no-such-case",), 0)
+    job = Job(
+        base=wheel, head=wheel, vocab="llama-spm", cases=("no-such-case",),
+        variant="greedy_tokenize",
+    )  # fmt: skip
     with pytest.raises(CompareError, match="unknown case 'no-such-case'"):
         workers.spawn(job)
 

@@ -12,8 +12,12 @@ import numpy as np
 import pytest
 
 from llgbench.compare import comparison, counting, sides
-from llgbench.compare.comparison import Comparison, Measured, Plan
-from llgbench.compare.sides import Side
+from llgbench.compare.comparison import Comparison, Plan
+from llgbench.compare.facts import FunctionChange
+from llgbench.compare.messages import Answer, CaseAnswer, Job
+from llgbench.compare.side import SIDES, Side
+from llgbench.compare.table import Measured, table
+from llgbench.compare.worker import run
 from llgbench.engines import registry
 from llgbench.errors import UnavailableError
 from llgbench.fallback import counted as overhead_counting
@@ -82,7 +86,7 @@ def test_the_functions_that_changed_most() -> None:
     base = Counter({"compute": 100_000, "walk": 50_000, "same": 9, "gone": 5_000})
     head = Counter({"compute": 100_020, "walk": 80_000, "same": 9, "new": 7_000})
     found = counting.changed({"base": base, "head": head})
-    assert [(f["function"], f["base"], f["head"]) for f in found] == [
+    assert [(f.function, f.base, f.head) for f in found] == [
         ("walk", 50_000, 80_000), ("new", 0, 7_000), ("gone", 5_000, 0),
     ]  # fmt: skip
 
@@ -111,15 +115,15 @@ def test_the_section_shows_the_instructions_that_decided() -> None:
         ("a", "v", metric): [(1e6, 1.02e6), (1e6, 1.0201e6), (1e6, 1.0199e6)]
         for metric in comparison.COUNT_METRICS
     }
-    rows = comparison.table(pairs, plan, 0.05, np.random.default_rng(1), "instructions")
-    functions = [{"vocab": "v", "function": "a::b<T>", "base": 1000, "head": 2000}]
+    rows = table(pairs, plan, 0.05, np.random.default_rng(1), "instructions")
+    functions = (FunctionChange("a::b<T>", 1000, 2000, "v"),)
     text = pull_request.section(
-        Comparison(side, side, plan, rows=rows, counted=3, functions=functions), "command"
+        Comparison(side, side, plan, rows=rows, counted=3, functions=functions)
     )
     assert text.startswith("### llgbench: slower\n")
     assert "| instructions | old | new |" in text
     assert "| TBM mean | 1,000,000 | 1,020,000 | +2.0% |" in text
-    assert "| `a::b<T>` | 1,000 | 2,000 |" in text
+    assert "| `a::b<T>` | 1,000 | 2,000 | +1,000 |" in text
     assert "3 processes)" in text
     assert " 0 processes" not in text.replace("0 processes timed", "")
 
@@ -128,16 +132,25 @@ def test_the_section_shows_the_instructions_that_decided() -> None:
 @pytest.mark.usefixtures("_vocabs_here")
 def test_how_often_tokens_are_asked_for_is_a_work_counter(tmp_path: Path) -> None:
     """What llama.cpp does for an engine is not in the instructions; a change is shown beside."""
-    from llgbench.compare.worker import Job, run
-
     wheel = sides.resolve("wheel", lambda _: None)
-    base, head = (sides.private(wheel, tmp_path, name) for name in sides.SIDES)
+    base, head = (sides.private(wheel, tmp_path, name) for name in SIDES)
     ask = Job(
-        0, base, head, "llama-bpe", "greedy_tokenize", ("json-tool-call",),
-        0, mode="count", folder=str(tmp_path),
+        base=base, head=head, vocab="llama-bpe", cases=("json-tool-call",),
+        variant="greedy_tokenize", mode="count", folder=str(tmp_path),
     )  # fmt: skip
     done = run(ask)
-    first, second = (Recorded.from_json(r) for r in done["recorded"])
+    first, second = done.recorded
     assert sum(first.asked) == sum(second.asked) > 0
     assert max(first.taken) == max(second.taken) > 3
-    assert [c for c in done["counters"] if c["counter"] == "tokenize_calls"] == []
+    assert [c for c in done.counters if c.counter == "tokenize_calls"] == []
+
+
+def test_the_costliest_steps_of_a_count_are_those_that_were_counted() -> None:
+    def counts(mask: list[int]) -> counting.Counts:
+        return {"compile": [9, 9], "mask": [*mask, *mask], "consume": [1, 1, 1] * 2}
+
+    one = {("0", "base"): counts([10, 500, 20]), ("0", "head"): counts([10, 700, 20])}
+    verified = Answer(vocab="v", cases={"a": CaseAnswer(("s", "t"), 6, counted="t")})
+    first, *_ = counting._costliest([one, one], verified)
+    assert (first.case, first.text, first.step, first.unit) == ("a", "t", 1, "instructions")
+    assert (first.base, first.head) == (501, 701)

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from llgbench.compare import sides
-from llgbench.compare.worker import Job, run
+from llgbench.compare.messages import Job
+from llgbench.compare.worker import run
 from llgbench.engines import git_build, registry, store
 from llgbench.errors import EngineError, InputError
 
@@ -299,9 +300,14 @@ def test_a_revision_is_built_and_allows_what_its_release_allows(
     wheel = sides.resolve("wheel", lines.append)
     assert built.sha256 != wheel.sha256
     cases = ("listed", "json-enum")
-    done = run(Job(0, wheel, built, "llama-spm", "greedy_tokenize", cases, 0, mode="verify"))
-    assert done["differences"] == []
-    assert all(done["cases"][case]["steps"] > 0 for case in cases)
+    done = run(
+        Job(
+            base=wheel, head=built, vocab="llama-spm", cases=cases, variant="greedy_tokenize",
+            mode="verify",
+        )
+    )  # fmt: skip
+    assert done.differences == ()
+    assert all(done.cases[case].steps > 0 for case in cases)
     # A second call builds nothing and says nothing.
     assert sides.resolve(f"git:{checkout}@HEAD", lines.append).library == built.library
     assert len(lines) == 1

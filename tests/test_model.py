@@ -10,7 +10,7 @@ from conftest import Lab
 
 from llgbench import paths
 from llgbench.errors import InputError, ModelError, UnavailableError, UnknownNameError
-from llgbench.llama import device
+from llgbench.llama import device, synthetic
 from llgbench.llama.model import Context, Model
 from llgbench.llama.synthetic import Shape, shape, synthesize
 

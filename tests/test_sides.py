@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from llgbench.compare import run as compare
+from llgbench.compare import side as pure
 from llgbench.compare import sides
 from llgbench.compare.comparison import IDENTICAL, Comparison, Plan
-from llgbench.compare.sides import Side
+from llgbench.compare.run import Timed
+from llgbench.compare.side import SIDES, Side
 from llgbench.engines.engine import Engine
 from llgbench.errors import EngineError, InputError
 from llgbench.report import pull_request
@@ -25,7 +27,7 @@ def side(wheel: Engine) -> Side:
 
 
 def test_both_sides_are_copies_of_their_own(side: Side, tmp_path: Path) -> None:
-    base, head = (sides.private(side, tmp_path, name) for name in sides.SIDES)
+    base, head = (sides.private(side, tmp_path, name) for name in SIDES)
     assert len({base.library, head.library, side.library}) == 3
     assert base.library.read_bytes() == head.library.read_bytes() == side.library.read_bytes()
     assert replace(base, library=side.library) == side
@@ -36,11 +38,11 @@ def test_a_comparison_measures_copies_and_names_the_originals(
 ) -> None:
     seen: list[Side] = []
 
-    def look(base: Side, head: Side, plan: Plan, say: object) -> Comparison:
+    def look(base: Side, head: Side, plan: Plan, say: object) -> Timed:
         seen.extend((base, head))
         assert base.library.is_file()
         assert head.library.is_file()
-        return Comparison(base, head, plan)
+        return Timed(Comparison(base, head, plan), {}, ())
 
     monkeypatch.setattr(compare, "compare", look)
     for head, folder in ((str(old_release.path), "two"), (None, "self")):
@@ -66,8 +68,8 @@ def test_equal_libraries_end_at_once(side: Side, tmp_path: Path) -> None:
     copy = shutil.copy(side.library, tmp_path / "copy.so")
     found, where = compare.run("wheel", str(copy), PLAN, tmp_path / "out")
     assert (found.verdict, found.ended, found.failed) == ("identical", IDENTICAL, False)
-    assert (found.rows, found.processes) == ([], [])
-    text = pull_request.section(found, "llgbench compare")
+    assert (found.rows, found.processes) == ((), 0)
+    text = pull_request.section(found)
     assert "**identical: the same library**" in text
     assert "0 processes" not in text
     assert '"line": "identical: the same library"' in (where / "comparison.json").read_text()
@@ -100,7 +102,7 @@ def test_paths_that_look_like_options(wheel: Engine, tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_another_compiler_is_said(side: Side, base: str, head: str, said: bool) -> None:
-    caution = sides.caution(replace(side, spec=base), replace(side, spec=head, sha256="0"))
+    caution = pure.caution(replace(side, spec=base), replace(side, spec=head, sha256="0"))
     assert (caution is not None) is said
     found = Comparison(replace(side, spec=base), replace(side, spec=head, sha256="0"), PLAN)
-    assert ("compiler and profile differ" in pull_request.section(found, "x")) is said
+    assert ("compiler and profile differ" in pull_request.section(found)) is said

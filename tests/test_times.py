@@ -12,12 +12,11 @@ from made_records import entry, record
 
 from llgbench.asv import suite
 from llgbench.commands import run
-from llgbench.compare import comparison
+from llgbench.compare import metrics
+from llgbench.compare.messages import CaseAnswer, Samples, SideTimes
 from llgbench.inputs.configuration import QUICK_JSON_CASES, grid
 from llgbench.records import stats, times
 from llgbench.records.entry import Entry
-from llgbench.records.packed import pack
-from llgbench.report import pull_request
 from llgbench.report.frames import frame
 from llgbench.shown import microseconds
 
@@ -50,14 +49,14 @@ def test_every_reader_gives_the_same_figure(subject: Entry, tmp_path: Path) -> N
         )
     )  # fmt: skip
     assert isinstance(tracked, dict)
-    side = {
-        "compile": pack([np.array([ns], np.uint64) for ns in COMPILED]),
-        "mask": pack(MASKS),
-        "consume": pack(CONSUMES),
-    }
-    case = {"texts": ["a", "b"], "base": side, "head": side}
-    compared = comparison.side_metrics(case, "base")
-    section = pull_request._pooled({"cases": {"json-a": case}}, "base")
+    side = SideTimes(
+        compile=Samples.of([np.array([ns], np.uint64) for ns in COMPILED]),
+        mask=Samples.of(MASKS),
+        consume=Samples.of(CONSUMES),
+    )
+    case = CaseAnswer(("a", "b"), 2700)
+    compared = metrics.side_metrics(case, side)
+    section = metrics._pooled([(case, side)])
     tbm = np.concatenate([MASKS[0] + CONSUMES[0], MASKS[1][:-1] + CONSUMES[1]])
     for q in (50, 99):
         expected = pytest.approx(np.percentile(tbm, q))

@@ -88,7 +88,7 @@ def from_json(
         LlgbenchError: of class ``error``; the message names the place and what was expected.
     """
     try:
-        return msgspec.json.decode(data, type=kind)
+        return msgspec.json.decode(data, type=kind, dec_hook=_path)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as why:
         raise error(f"{where}: {_reason(why)}") from None
 
@@ -129,10 +129,17 @@ def convert(
 ) -> T:
     """Turn builtins into a type; see :func:`from_json`."""
     try:
-        return msgspec.convert(content, kind)
+        return msgspec.convert(content, kind, dec_hook=_path)
     except (msgspec.ValidationError, RecursionError, OverflowError, UnicodeError) as why:
         # JSON may hold half a surrogate pair, which is no text.
         raise error(f"{where}: {_reason(why)}") from None
+
+
+def _path(kind: type, value: Any) -> Any:
+    """Return a path, for which JSON has no type; for decoders."""
+    if issubclass(kind, Path) and isinstance(value, str):
+        return Path(value)
+    raise NotImplementedError(f"{kind.__name__} has no form in JSON")
 
 
 def write(path: Path, content: str | bytes, *, error: type[LlgbenchError] = FileError) -> None:

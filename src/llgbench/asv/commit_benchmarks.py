@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from llgbench.asv.cells import Metrics, Value, Values
-    from llgbench.compare.worker import Job
+    from llgbench.compare.messages import Answer, Job
 
 # A process draws its own addresses and hash seeds, so it gives one sample. Twelve are the fewest
 # of which ASV's 99% interval of the median leaves out the lowest and the highest: about one
@@ -67,7 +67,7 @@ def measure(
     vocabs: Sequence[str],
     reference_sha256: str,
     library: Path | None = None,
-    work: Callable[[Job], dict[str, Any]] | None = None,
+    work: Callable[[Job], Answer] | None = None,
 ) -> Values:
     """Measure every case on every vocab, beside the reference.
 
@@ -90,7 +90,7 @@ def measure(
     """
     from llgbench import processes
     from llgbench.compare import sides
-    from llgbench.compare.worker import Job
+    from llgbench.compare.messages import Job
     from llgbench.compare.workers import WorkerLostError, spawn
     from llgbench.engines.git_build import LIBRARY
     from llgbench.errors import CompareError, InputError
@@ -110,13 +110,13 @@ def measure(
         # As in any comparison: a file that others use as well would not be a fair reference.
         base, head = (
             sides.private(side, place, name)
-            for side, name in zip((reference, commit), sides.SIDES, strict=True)
+            for side, name in ((reference, "base"), (commit, "head"))
         )
         for vocab in vocabs:
-            done: list[dict[str, Any]] = []
+            done: list[Answer] = []
             job = Job(
-                0, base, head, vocab, "greedy_tokenize", tuple(cases), SECONDS * len(cases),
-                mode="history",
+                base=base, head=head, vocab=vocab, cases=tuple(cases), variant="greedy_tokenize",
+                seconds=SECONDS * len(cases), mode="history",
             )  # fmt: skip
             try:
                 for number in range(PROCESSES):
@@ -130,18 +130,22 @@ def measure(
     return found
 
 
-def _metrics(results: Sequence[dict[str, Any]], case: str) -> dict[str, Value] | str:
-    from llgbench.compare.comparison import side_metrics
-    from llgbench.compare.sides import SIDES
+def _metrics(answers: Sequence[Answer], case: str) -> dict[str, Value] | str:
+    from llgbench.compare.metrics import side_metrics
 
-    for result in results:
-        if case in result["refused"]:
-            return str(result["refused"][case])
-    if len(results) < MIN_PROCESSES:
-        return f"{len(results)} of {PROCESSES} processes lived, at least {MIN_PROCESSES} are needed"
+    for answer in answers:
+        if case in answer.refused:
+            return answer.refused[case]
+    if len(answers) < MIN_PROCESSES:
+        return f"{len(answers)} of {PROCESSES} processes lived, at least {MIN_PROCESSES} are needed"
     found: dict[str, list[float]] = {n: [] for name in METRICS for n in (name, f"{name} ratio")}
-    for result in results:
-        reference, commit = (side_metrics(result["cases"][case], side) for side in SIDES)
+    for answer in answers:
+        times = answer.cases[case].times
+        if times is None:
+            continue
+        reference, commit = (
+            side_metrics(answer.cases[case], of_side) for of_side in (times.base, times.head)
+        )
         for name in METRICS:
             if name in reference and name in commit:
                 found[name].append(commit[name])
@@ -151,6 +155,6 @@ def _metrics(results: Sequence[dict[str, Any]], case: str) -> dict[str, Value] |
         name: {"samples": samples, "number": 1} if len(samples) >= MIN_PROCESSES else None
         for name, samples in found.items()
     }
-    differ = any(d["case"] == case for result in results for d in result["differences"])
+    differ = any(d.case == case for answer in answers for d in answer.differences)
     metrics["same_masks"] = float(not differ)
     return metrics

@@ -17,6 +17,7 @@ from llgbench.commands.decode import decode_command
 from llgbench.commands.doctor import doctor_command
 from llgbench.commands.engine import engine_group
 from llgbench.commands.overhead import overhead_command
+from llgbench.commands.pr import pr_command
 from llgbench.commands.report import report_command
 from llgbench.commands.run import run
 from llgbench.commands.verify import verify_command
@@ -49,6 +50,7 @@ for _command in (
     check,
     run,
     compare_command,
+    pr_command,
     alerts_command,
     asv_command,
     report_command,

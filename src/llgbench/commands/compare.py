@@ -9,39 +9,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from llgbench import output
-from llgbench.commands.options import FiniteFloat
-from llgbench.commands.report import MAX_BUDGET_S
+from llgbench.commands.comparing import Wanted, comparison_options
 from llgbench.errors import InputError
 from llgbench.output import json_option
 from llgbench.shown import microseconds
 
 if TYPE_CHECKING:
-    from llgbench.compare.comparison import Comparison, Plan, Row
+    from llgbench.compare.comparison import Comparison, Row
 
 
 @click.command("compare")
 @click.argument("base")
 @click.argument("head", required=False)
-@click.option("--case", "cases", multiple=True, help="Default: the quick profile's; repeat.")
-@click.option("--vocab", "vocabs", multiple=True, help="Default: llama-bpe; repeat.")
-@click.option(
-    "--variant", default="greedy_tokenize", show_default=True, help="Bridge of both sides."
-)
-@click.option(
-    "--threshold",
-    type=FiniteFloat(0, 1),
-    help="Least change of interest.  [default: 0.02; --count: 0.005]",
-)
-@click.option(
-    "--budget",
-    type=FiniteFloat(5, MAX_BUDGET_S),
-    default=300.0,
-    show_default=True,
-    help="Seconds in all.",
-)
+@comparison_options
 @click.option("--self", "against_itself", is_flag=True, help="A/A: the noise floor of BASE.")
-@click.option("--count", is_flag=True, help="Count instructions (callgrind); they decide.")
-@click.option("--where-equal", is_flag=True, help="Compare the cases whose masks agree.")
 @click.option(
     "--output",
     "folder",
@@ -52,16 +33,10 @@ if TYPE_CHECKING:
 def compare_command(
     base: str,
     head: str | None,
-    cases: tuple[str, ...],
-    vocabs: tuple[str, ...],
-    variant: str,
-    threshold: float | None,
-    budget: float,
     against_itself: bool,
-    count: bool,
-    where_equal: bool,
     folder: Path | None,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Compare two engines: ratios with intervals, a verdict per metric, one line for the whole.
 
@@ -78,60 +53,67 @@ def compare_command(
 
     Exit status: 0 nothing is slower, 1 something is (or masks differ), 2 could not compare.
     """
-    from llgbench.compare import run as compare
-
     if against_itself == (head is not None):
         raise InputError("give BASE and HEAD, or --self and BASE")
-    plan = compare.plan_of(
-        cases, vocabs, variant, threshold, budget, unequal=where_equal, count=count
-    )
-    found, where = compare.run(
-        base, head, plan, folder, count=count, say=output.quiet_say, announce=output.say
-    )
-    _print(found, plan, where, as_json)
+    found, where = Wanted(**options).run(base, head, folder)
+    _print(found, where, as_json)
     sys.exit(output.EXIT_DIFFERENCE if found.failed else 0)
 
 
-def _print(found: Comparison, plan: Plan, where: Path, as_json: bool) -> None:
-    from llgbench.compare import comparison, sides
+def _print(found: Comparison, where: Path, as_json: bool) -> None:
+    from llgbench.compare import side, words
 
     if as_json:
         output.print_json({**found.to_json(), "files": str(where)})
         return
-    if found.rows and (caution := sides.caution(found.base, found.head)) is not None:
-        output.echo(f"note: {caution}")
     for difference in found.differences:
-        for line in comparison.difference_lines(difference):
+        for line in words.difference_lines(difference):
             output.echo(line)
-    if found.rows:
+    if found.rows and not found.rebuilt:
+        if (caution := side.caution(found.base, found.head)) is not None:
+            output.echo(f"note: {caution}")
         output.print_table(
-            [_row(row, found, plan) for row in found.rows],
-            title=f"{found.base}  →  {found.head}",
+            [_row(row, found) for row in found.rows], title=f"{found.base}  →  {found.head}"
         )
     for c in found.counters:
-        if c["base"] != c["head"]:
-            output.echo(f"{c['counter']} of {c['case']}: {c['base']:,} → {c['head']:,}")
-    if found.counters and all(c["base"] == c["head"] for c in found.counters):
+        if c.base != c.head:
+            output.echo(f"{c.counter} of {c.case}: {c.base:,} → {c.head:,}")
+    if found.counters and all(c.base == c.head for c in found.counters):
         output.echo("work counters are equal in every case")
+    _print_functions(found)
     for line in found.lost:
-        output.say(f"lost {line}; {len(found.processes)} others are in the table")
-    output.echo(comparison.headline(found))
+        output.say(f"lost {line}; {found.processes} others are in the table")
+    output.echo(words.headline(found))
     if found.self_test and found.rows:
-        output.echo(comparison.floor_text(found))
+        output.echo(words.floor_text(found.rows, found.plan.threshold))
     if found.verdict == "identical":
         output.say(f"nothing was measured; files in {where}")
         return
     output.say(f"{found.steps} masks equal; {found.wall_s:.0f} s, {found.ended}; files in {where}")
 
 
-def _row(row: Row, found: Comparison, plan: Plan) -> dict[str, Any]:
-    from llgbench.compare import comparison, inference
+def _print_functions(found: Comparison) -> None:
+    """Write the functions whose instructions changed most, or why there are none."""
+    from llgbench.compare import words
+
+    if (why := words.no_functions(found)) is not None:
+        output.echo(why)
+    if found.functions:
+        rows = [
+            {"function": f.function, "base": f.base, "head": f.head, "change": f.head - f.base}
+            for f in found.functions
+        ]
+        output.print_table(rows, title="instructions by function, one process, most changed:")
+
+
+def _row(row: Row, found: Comparison) -> dict[str, Any]:
+    from llgbench.compare import inference, words
 
     key = (row.case, row.vocab, row.metric)
 
     as_is = row.unit == "instructions"
     shown: dict[str, Any] = {"case": row.case}
-    if len(plan.vocabs) > 1:
+    if len(found.plan.vocabs) > 1:
         shown["vocab"] = row.vocab
     e = row.estimate
     unit = "instructions" if as_is else "µs"
@@ -146,7 +128,7 @@ def _row(row: Row, found: Comparison, plan: Plan) -> dict[str, Any]:
     }
     if as_is:
         by_clock = [r for r in found.clock if (r.case, r.vocab, r.metric) == key]
-        shown["by the clock"] = comparison.ratio_text(by_clock[0].estimate) if by_clock else None
+        shown["by the clock"] = words.ratio_text(by_clock[0].estimate) if by_clock else None
     if found.self_test:
-        shown["sees changes of"] = f"{inference.smallest_visible(e, plan.threshold):.1%}"
+        shown["sees changes of"] = f"{inference.smallest_visible(e, found.plan.threshold):.1%}"
     return shown

@@ -108,6 +108,9 @@ def decode_command(
         given.refuse("is of the synthetic model, which --model replaces", "shape")
     if not free:
         given.refuse("goes with --free", "max_tokens")
+    chain = selection or ("dist" if free else "greedy")
+    if chain == "greedy":
+        given.refuse("is of what is drawn, and a greedy choice draws nothing", "seed")
     if device != "cpu":
         given.refuse(
             "goes with --device cpu, which decodes in a worker", "time_limit", "memory_limit"
@@ -120,7 +123,7 @@ def decode_command(
         modes=modes or ("mask-first",),
         sequences=sequences or (1,),
         plan=plan.Plan(
-            rounds=rounds, selection=selection or ("dist" if free else "greedy"), free=free,
+            rounds=rounds, selection=chain, free=free,
             agree=agree, max_tokens=max_tokens, seed=seed,
         ),
         model=model, shape=shape, device=device, context=context or 0, threads=threads or 0,

@@ -12,14 +12,18 @@ def refuse(why: str, *names: str) -> None:
     """Refuse parameters of the running command where the user gave them.
 
     Args:
-        why: what follows the option's name, such as ``goes with --pr``.
+        why: what follows the option's name, such as ``goes with --maskbench``.
         names: of the parameters, as the command's function has them.
 
     Raises:
         InputError: one of them was given.
     """
-    context = click.get_current_context()
-    for parameter in context.command.params:
-        source = context.get_parameter_source(parameter.name or "")
-        if parameter.name in names and source is ParameterSource.COMMANDLINE:
+    for parameter in click.get_current_context().command.params:
+        if parameter.name in names and was(parameter.name):
             raise InputError(f"{parameter.opts[0]} {why}")
+
+
+def was(name: str) -> bool:
+    """Return whether the user gave a parameter of the running command."""
+    source = click.get_current_context().get_parameter_source(name)
+    return source is ParameterSource.COMMANDLINE

@@ -121,6 +121,10 @@ def run(
         given.refuse("does not go with --rounds", "seconds")
     if grammar is None:
         given.refuse("goes with --grammar", "seconds")
+    if rounds is not None and (case_names or maskbench or grammar):
+        given.refuse("chooses cases and rounds, and both are given", "profile")
+    if maskbench is not None and profile == "quick":
+        given.refuse("quick does not go with --maskbench, whose rounds are its own", "profile")
     chosen = variants or DEFAULT_VARIANTS
     cases = _own_cases(maskbench, grammar, texts, special_tokens, text_format)
     if cases is not None and case_names:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 import click
 
 from llgbench import output
+from llgbench.commands import given
 from llgbench.errors import InputError
 from llgbench.output import EXIT_DIFFERENCE, json_option
 
@@ -33,6 +34,8 @@ def verify_command(
       llgbench verify
       llgbench verify --vocab llama-spm --texts
     """
+    if as_json:
+        given.refuse("is for the table; --json has the texts in any event", "show_texts")
     from llgbench.decode import verify
     from llgbench.inputs.variant import DEFAULT_VARIANTS
 

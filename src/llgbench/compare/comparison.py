@@ -1,23 +1,26 @@
-"""Comparisons as data: the plan, the table with a verdict in every row, and their words.
+"""A comparison as data: how it was done, what it found, as comparison.json holds it.
 
-Pure: ratios come in, rows and lines go out. compare.py runs the processes they come from.
+Reading one loads neither an engine nor llama.cpp: a section can be rendered on any machine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from itertools import product
-from typing import Any, Literal
+import json
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
+from llgbench import files
+from llgbench.compare import side, words
+from llgbench.compare.facts import Difference, FunctionChange, Step, Unit, WorkCounter
+from llgbench.compare.inference import Estimate, Word
+from llgbench.compare.side import Side
+from llgbench.errors import RecordError
+from llgbench.inputs.configuration import CHECKPOINTS, QUICK_JSON_CASES, QUICK_LEXER_CASES
 
-from llgbench.compare import inference
-from llgbench.compare.inference import MIN_PROCESSES, Estimate, Word
-from llgbench.compare.sides import SIDES, Side
-from llgbench.records import stats, times
-from llgbench.records.packed import unpack
+SCHEMA = 2
+_FORMAT = "llgbench comparison"
 
 # The worst moments of the machine are in it, so it may find what is slower and can hold nothing to
 # be the same.
@@ -34,10 +37,14 @@ COUNT_METRICS = ("TBM mean", "TBM p50", "TBM p99", "TBM max", "TTFM", "consume")
 # The row that has every case in it: per process, the geometric mean of the cases' ratios.
 ALL = "all cases"
 
-Unit = Literal["ns", "instructions"]
+# Compared where none is named.
+DEFAULT_CASES = (*QUICK_JSON_CASES, *QUICK_LEXER_CASES, *CHECKPOINTS)
 
 # What one process measures for, beside its set-up; small budgets get shorter processes.
 PROCESS_SECONDS = 5.0
+
+# Why a comparison of a library with itself ended: nothing was measured.
+IDENTICAL = "the same library"
 
 
 @dataclass(frozen=True)
@@ -80,6 +87,7 @@ class Row:
         head: the same.
         estimate: of the ratio head / base.
         verdict: what follows.
+        ratios: head / base of each process, of which the estimate is made.
     """
 
     case: str
@@ -90,17 +98,50 @@ class Row:
     head: float | None
     estimate: Estimate
     verdict: Word
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the row as plain data."""
-        return asdict(self)
+    ratios: tuple[float, ...] = ()
 
 
-# Why a comparison of a library with itself ended: nothing was measured.
-IDENTICAL = "the same library"
+@dataclass(frozen=True)
+class Pooled:
+    """A metric over the steps of all cases pooled, in the field's shape; nothing is judged by it.
+
+    Attributes:
+        vocab: its name.
+        metric: such as ``mask p99``.
+        base: the median over processes, in nanoseconds.
+        head: the same.
+        estimate: of the ratio head / base.
+    """
+
+    vocab: str
+    metric: str
+    base: float
+    head: float
+    estimate: Estimate
 
 
-@dataclass
+@dataclass(frozen=True)
+class Machine:
+    """Where it was measured.
+
+    Attributes:
+        cpu: the processor's name.
+        cores: how many there are.
+        governor: of the frequency; None where the system shows none.
+        system: name, release and architecture.
+    """
+
+    cpu: str
+    cores: int | None
+    governor: str | None
+    system: str
+
+    def __str__(self) -> str:
+        cores, governor = self.cores or "?", self.governor or "unknown"
+        return f"{self.cpu}, {cores} cores, governor {governor}, {self.system}"
+
+
+@dataclass(frozen=True)
 class Comparison:
     """What a comparison found.
 
@@ -110,33 +151,45 @@ class Comparison:
         plan: how it was done.
         rows: the table that decides; empty where masks differ everywhere.
         clock: the table by the clock where counts decide; empty otherwise.
-        functions: those whose instructions changed most, by vocab, in one counted process.
-        differences: the cases whose masks differ, as compare_worker describes them.
-        counters: work counters the engines export, by case and side; empty where they have none.
-        processes: results of the workers that timed, in order.
-        counted: how many processes counted instructions; 0 where the clock alone decides.
+        pooled: the table over all cases' steps, by the clock.
+        costliest: the steps that cost the head most.
+        counters: of the engines' work; empty where they export none.
+        functions: those whose instructions changed most.
+        named: whether functions were counted by name: most published libraries have no names.
+        differences: of masks.
+        processes: how many timed.
+        counted: how many counted instructions; 0 where the clock alone decides.
         lost: what became of workers that gave no result, one line each.
         steps: masks compared step by step.
         wall_s: how long it took.
         ended: why no more processes were started.
+        rate: the false discovery rate that the table's last look could spend; None: the plan's.
         self_test: whether both sides are the same engine.
+        machine: where.
+        schema: of the file it was read from.
     """
 
     base: Side
     head: Side
     plan: Plan
-    rows: list[Row] = field(default_factory=list)
-    clock: list[Row] = field(default_factory=list)
-    counters: list[dict[str, Any]] = field(default_factory=list)
-    functions: list[dict[str, Any]] = field(default_factory=list)
-    differences: list[dict[str, Any]] = field(default_factory=list)
-    processes: list[dict[str, Any]] = field(default_factory=list)
+    rows: tuple[Row, ...] = ()
+    clock: tuple[Row, ...] = ()
+    pooled: tuple[Pooled, ...] = ()
+    costliest: tuple[Step, ...] = ()
+    counters: tuple[WorkCounter, ...] = ()
+    functions: tuple[FunctionChange, ...] = ()
+    named: bool = False
+    differences: tuple[Difference, ...] = ()
+    processes: int = 0
     counted: int = 0
-    lost: list[str] = field(default_factory=list)
+    lost: tuple[str, ...] = ()
     steps: int = 0
     wall_s: float = 0.0
     ended: str = ""
+    rate: float | None = None
     self_test: bool = False
+    machine: Machine | None = None
+    schema: int = SCHEMA
 
     @property
     def slower(self) -> list[Row]:
@@ -146,15 +199,29 @@ class Comparison:
         )
 
     @property
+    def faster(self) -> list[Row]:
+        """Rows called faster, the best first."""
+        return sorted(
+            (r for r in self.rows if r.verdict == "faster"), key=lambda r: r.estimate.ratio
+        )
+
+    @property
+    def rebuilt(self) -> bool:
+        """Whether both are one release, published and built here: the ratios are the compiler's."""
+        return bool(self.rows) and side.same_sources(self.base, self.head)
+
+    @property
     def verdict(self) -> str:
         """One word for the whole."""
         if self.ended == IDENTICAL:
             return "identical"
         if self.differences and not self.rows:
             return "different masks"
-        words = [row.verdict for row in self.rows]
+        if self.rebuilt:
+            return "another build"
+        found = [row.verdict for row in self.rows]
         for word in ("slower", "faster"):
-            if word in words:
+            if word in found:
                 return word
         steady = [row for row in self.rows if row.metric not in _NOT_ASKED]
         overall = [row for row in steady if row.case == ALL] or steady
@@ -167,227 +234,62 @@ class Comparison:
 
     @property
     def failed(self) -> bool:
-        """Whether something is slower, or masks differ: exit status 1."""
-        return bool(self.differences) or any(row.verdict == "slower" for row in self.rows)
+        """Whether something is slower, or masks differ: exit status 1.
+
+        What another compiler makes slower is no failure of the sources, which are the same.
+        """
+        return bool(self.differences) or (not self.rebuilt and bool(self.slower))
 
     def to_json(self) -> dict[str, Any]:
         """Return everything but the raw samples as plain data."""
-        return {
-            "format": "llgbench comparison",
-            "schema": 1,
-            "verdict": self.verdict,
-            "line": headline(self),
-            "base": self.base.to_json(),
-            "head": self.head.to_json(),
-            "plan": asdict(self.plan),
-            "rows": [row.to_json() for row in self.rows],
-            "clock": [row.to_json() for row in self.clock],
-            "counters": self.counters,
-            "functions": self.functions,
-            "differences": self.differences,
-            "processes": len(self.processes),
-            "counted": self.counted,
-            "lost": self.lost,
-            "steps": self.steps,
-            "wall_s": self.wall_s,
-            "ended": self.ended,
-            "self": self.self_test,
-        }
+        data = {**asdict(self), "base": self.base.to_json(), "head": self.head.to_json()}
+        data["self"] = data.pop("self_test")
+        line = words.headline(self)
+        return {"format": _FORMAT, **data, "schema": SCHEMA, "verdict": self.verdict, "line": line}
 
+    @classmethod
+    def from_json(cls, data: Any, where: str) -> Comparison:
+        """Read back what :meth:`to_json` wrote, or an earlier version of it.
 
-# ---- from raw samples to the table ----
+        Args:
+            data: plain data, from a foreign file.
+            where: the file; begins the message.
 
-
-def side_metrics(case: Mapping[str, Any], side: str) -> dict[str, float]:
-    """Return one process's metrics of one case and side, in nanoseconds; only those it carries."""
-    raw = {name: unpack(case[side][name]) for name in ("compile", "mask", "consume")}
-    texts = len(case["texts"])
-    tbm = times.tbms(raw["mask"], raw["consume"])
-    pooled = stats.pool(tbm)
-    rounds = [stats.pool(part) for part in times.rounds(tbm, texts)]
-    steps = np.concatenate([*step_medians(case, side).values(), np.empty(0)])
-    ttfm = stats.pool(times.ttfms(raw["compile"], raw["mask"]))
-    found = {
-        "TBM p50": stats.percentile(pooled, 50),
-        "TBM p99": stats.percentile(pooled, 99),
-        **of_steps(steps),
-        RAW_MAX: float(np.median([r.max() for r in rounds if len(r)] or [0])),
-        "TTFM": stats.percentile(ttfm, 50),
-        "consume": stats.percentile(stats.pool(raw["consume"]), 50),
-    }
-    return {name: value for name, value in found.items() if value}
-
-
-def step_medians(case: Mapping[str, Any], side: str) -> dict[str, npt.NDArray[np.float64]]:
-    """Return each step's TBM in one process, by text: the median over rounds, in nanoseconds.
-
-    What the machine does to one replay is no property of a step. A percentile over these medians is
-    one of the very steps of the input, as in a count, and not of samples.
-    """
-    tbm = times.tbms(unpack(case[side]["mask"]), unpack(case[side]["consume"]))
-    texts = case["texts"]
-    found = {}
-    for at, text in enumerate(texts):
-        replays = tbm[at :: len(texts)]
-        # Where a side's masks differ from round to round only the steps of all count.
-        least = min(map(len, replays), default=0)
-        steps = [r[:least] for r in replays] or [np.empty(0, np.uint64)]
-        found[text] = np.median(np.stack(steps), axis=0)
-    return found
-
-
-# Among fewer steps the 99.9th percentile is the maximum by another name.
-_STEPS_FOR_P999 = 2000
-
-
-def of_steps(medians: npt.NDArray[np.float64]) -> dict[str, float | None]:
-    """Return the metrics of the costliest steps, in nanoseconds, from each step's median."""
-    enough = len(medians) >= _STEPS_FOR_P999
-    return {
-        "TBM p99.9": float(np.percentile(medians, 99.9)) if enough else None,
-        "TBM max": float(medians.max(initial=0)),
-    }
-
-
-Measured = dict[tuple[str, str, str], list[tuple[float, float]]]
-
-
-def measured(processes: Iterable[Mapping[str, Any]]) -> Measured:
-    """Return (base, head) of every process by (case, vocab, metric)."""
-    found: Measured = {}
-    for process in processes:
-        built = process.get("tokenizer_ns")
-        if built is not None:
-            pair = float(built[SIDES[0]]), float(built[SIDES[1]])
-            found.setdefault((TOKENIZER, process["vocab"], BUILD), []).append(pair)
-        for name, case in process["cases"].items():
-            if SIDES[0] not in case:
-                continue  # the masks of another case differ, so none was timed
-            base, head = (_metrics(case, side) for side in SIDES)
-            for metric in base.keys() & head.keys():
-                pair = base[metric], head[metric]
-                found.setdefault((name, process["vocab"], metric), []).append(pair)
-    return found
-
-
-def _metrics(case: Mapping[str, Any], side: str) -> dict[str, float]:
-    given: dict[str, float] | None = case[side].get("metrics")
-    if given is None:
-        given = case[side]["metrics"] = side_metrics(case, side)
-    return given
-
-
-def table(
-    found: Measured, plan: Plan, rate: float, random: np.random.Generator, unit: Unit = "ns"
-) -> list[Row]:
-    """Return the table: a row a metric for all cases together, then for each case.
-
-    A metric that too few processes carry has no row.
-    """
-    metrics, least = (METRICS, MIN_PROCESSES) if unit == "ns" else (COUNT_METRICS, 2)
-    keys, estimates, medians = [], [], []
-    for vocab in plan.vocabs:
-        for case, metric in [*product((ALL, *plan.cases), metrics), (TOKENIZER, BUILD)]:
-            if case == ALL:
-                ratios = _geometric(found, plan, vocab, metric)
-                median = None
-            else:
-                pairs = found.get((case, vocab, metric), [])
-                ratios = [head / base for base, head in pairs]
-                median = tuple(np.median(pairs, axis=0).tolist()) if pairs else None
-            if len(ratios) < least:
-                continue
-            keys.append((case, vocab, metric))
-            # Counts of equal seeds are alike to a thousandth: a few processes are enough,
-            # too few to draw again from.
-            estimates.append(
-                inference.estimate(
-                    ratios, plan.threshold, random, resamples=4000 if unit == "ns" else 0
-                )
+        Raises:
+            RecordError: it is not a comparison, of a later version, or damaged.
+        """
+        if not isinstance(data, dict) or data.get("format") != _FORMAT:
+            raise RecordError(f"{where}: not a comparison, as llgbench compare and pr write it")
+        schema = data.get("schema")
+        if not isinstance(schema, int) or not 1 <= schema <= SCHEMA:
+            raise RecordError(
+                f"{where}: schema {schema!r}, this llgbench reads up to {SCHEMA}; use a later one"
             )
-            medians.append(median or (None, None))
-    words = inference.verdicts(estimates, plan.threshold, rate, least)
-    return [
-        Row(*key, unit, median[0], median[1], e, word)
-        for key, median, e, word in zip(keys, medians, estimates, words, strict=True)
-    ]
+        data = {**data, "self_test": data.get("self", False)}
+        found = files.convert(data, cls, where, error=RecordError)
+        estimates = [row.estimate for row in (*found.rows, *found.clock)]
+        estimates += [row.estimate for row in found.pooled]
+        ratios = [n for e in estimates for n in (e.ratio, e.low, e.high)]
+        ratios += [n for row in found.rows for n in row.ratios]
+        if not all(0 < n < math.inf for n in ratios):
+            raise RecordError(f"{where} is damaged: a ratio is not a positive number")
+        return found
 
 
-def _geometric(found: Measured, plan: Plan, vocab: str, metric: str) -> list[float]:
-    """Return the geometric mean over cases of every process's ratio.
+def read(path: Path) -> Comparison:
+    """Read a comparison.json.
 
-    Only cases that every process carries count, so that each process means the same by it.
+    Raises:
+        RecordError: it cannot be read, or as :meth:`Comparison.from_json`.
     """
-    per_case = [found.get((case, vocab, metric), []) for case in plan.cases]
-    n = max(map(len, per_case), default=0)
-    whole = [pairs for pairs in per_case if len(pairs) == n]
-    if n == 0 or len(plan.cases) < 2:
-        return []
-    logs = np.log([[head / base for base, head in pairs] for pairs in whole])
-    return [float(x) for x in np.exp(logs.mean(axis=0))]
+    content = files.read_loose_json(path, dict[str, Any], error=RecordError)
+    return Comparison.from_json(content, str(path))
 
 
-# ---- in words ----
+def write(found: Comparison, path: Path) -> None:
+    """Write a comparison.json.
 
-
-def headline(found: Comparison) -> str:
-    """Return the one line for the whole."""
-    if found.ended == IDENTICAL:
-        return f"identical: {IDENTICAL}"
-    if found.differences and not found.rows:
-        d = found.differences[0]
-        return f"the masks differ, so nothing was timed: first in {d['case']}, step {d['step']}"
-    words: tuple[Word, ...] = ("slower", "faster", "same", "unclear")
-    count = {word: sum(r.verdict == word for r in found.rows) for word in words}
-    by = " in instructions" if found.rows and found.rows[0].unit == "instructions" else ""
-    parts = [f"{found.verdict}{by}: of {len(found.rows)} metrics "]
-    parts.append(", ".join(f"{n} {word}" for word, n in count.items() if n))
-    worst = (
-        found.slower[:1]
-        or sorted((r for r in found.rows if r.verdict == "faster"), key=lambda r: r.estimate.ratio)[
-            :1
-        ]
-    )
-    for row in worst:
-        parts.append(
-            f"; most: {row.metric} of {row.case} on {row.vocab} {ratio_text(row.estimate)}"
-        )
-    n = found.counted or len(found.processes)
-    parts.append(f" (threshold {found.plan.threshold:.3g}, {n} processes)")
-    if found.differences:
-        parts.append(f"; the masks of {len(found.differences)} other cases differ")
-    return "".join(parts)
-
-
-def ratio_text(e: Estimate) -> str:
-    """Return a ratio with its interval, such as ``1.050 [1.041, 1.060]``."""
-    return f"{e.ratio:.3f} [{e.low:.3f}, {e.high:.3f}]"
-
-
-def difference_lines(d: Mapping[str, Any]) -> list[str]:
-    """Return what a reader needs to see of a difference of masks."""
-    lines = [
-        f"masks differ: {d['case']} on {d['vocab']}, text {d['text']!r}, step {d['step']}, "
-        f"after {d['so_far']!r}, before {d['next']!r}"
-    ]
-    for side in SIDES:
-        shown = ", ".join(f"{token} {piece!r}" for token, piece in d["only"][side])
-        more = d["n_only"][side] - len(d["only"][side])
-        shown = (shown or "none") + (f" and {more} more" if more else "")
-        lines.append(
-            f"  {side}: allows {d['allowed'][side]} tokens, only here: {shown}; "
-            f"replay: {d['end'][side]}"
-        )
-    return lines
-
-
-def floor_text(found: Comparison) -> str:
-    """Return what an A/A comparison says of this machine, in one line."""
-    seen = [inference.smallest_visible(row.estimate, found.plan.threshold) for row in found.rows]
-    spread = [row.estimate.spread for row in found.rows]
-    best = found.rows[int(np.argmin(seen))]
-    return (
-        f"noise floor: a process's ratio varies by {np.median(spread):.2%} (median of the rows, "
-        f"worst {max(spread):.2%}); half of the rows see a change of {np.median(seen):.1%}, "
-        f"the best ({best.metric} of {best.case}) of {min(seen):.1%}"
-    )
+    Raises:
+        RecordError: it cannot be written.
+    """
+    files.write(path, json.dumps(found.to_json(), indent=1), error=RecordError)

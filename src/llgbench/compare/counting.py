@@ -1,8 +1,8 @@
 """Comparisons in instructions: the replay under callgrind, for machines too noisy for a clock.
 
-A worker compares the masks and prepares the job (compare_worker.to_count). A process under
-callgrind then counts replays of one text per case by both sides, call by call. What differs between
-processes is the hash seeds, which both sides of a process share; so a few processes are enough.
+A worker compares the masks and prepares the job (worker.to_count). A process under callgrind then
+counts replays of one text per case by both sides, call by call. What differs between processes is
+the hash seeds, which both sides of a process share; so a few processes are enough.
 """
 
 from __future__ import annotations
@@ -13,19 +13,22 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from llgbench import processes
 from llgbench.compare import workers
-from llgbench.compare.comparison import Comparison, Measured, Plan, table
-from llgbench.compare.sides import SIDES, Side
-from llgbench.compare.worker import Job
+from llgbench.compare.comparison import Comparison, Plan
+from llgbench.compare.facts import Difference, FunctionChange, Step, WorkCounter
+from llgbench.compare.messages import Answer, Job
+from llgbench.compare.metrics import WORST, worst_of
+from llgbench.compare.side import SIDES, Side
+from llgbench.compare.table import Measured, table
 from llgbench.measure import callgrind
 from llgbench.measure.callgrind import Dump
 from llgbench.measure.counter import Recorded
-from llgbench.records import times
+from llgbench.records import times as record_times
 
 # Processes, each with seeds of its own, which move a count by some tenths of a percent.
 SEEDS = 5
@@ -37,6 +40,9 @@ MIN_SEEDS = 2
 
 # {"compile": one a replay, "mask": one a step of each replay in turn, "consume": the same}.
 Counts = dict[str, list[int]]
+
+# By the case's place and the side.
+Counted = dict[tuple[str, str], Counts]
 
 
 def count(
@@ -50,42 +56,63 @@ def count(
     """
     callgrind.require()
     started = time.monotonic()
-    found = Comparison(base, head, plan)
     pairs: Measured = {}
+    steps = 0
+    differences: list[Difference] = []
+    work: list[WorkCounter] = []
+    functions: list[FunctionChange] = []
+    costliest: list[Step] = []
     counted = []
+    named = False
     for number, vocab in enumerate(plan.vocabs, 1):
         with processes.temporary_folder() as folder:
             ask = Job(
-                0, base, head, vocab, plan.variant, plan.cases, 0, plan.unequal, "count",
-                str(folder),
+                base=base, head=head, vocab=vocab, cases=plan.cases, variant=plan.variant,
+                unequal=plan.unequal, mode="count", folder=str(folder),
             )  # fmt: skip
             _say(progress, vocab, "comparing masks")
             verified = workers.spawn(ask)
-            found.steps += sum(c["steps"] for c in verified["cases"].values())
-            found.differences += [{**d, "vocab": vocab} for d in verified["differences"]]
-            if not verified["cases"] or (found.differences and not plan.unequal):
-                found.ended = "masks differ"
-                return found
-            found.counters += [{**c, "vocab": vocab} for c in verified["counters"]]
-            recorded = [Recorded.from_json(r) for r in verified["recorded"]]
+            steps += sum(c.steps for c in verified.cases.values())
+            differences += verified.differences
+            if not verified.cases or (differences and not plan.unequal):
+                return Comparison(
+                    base, head, plan, differences=tuple(differences), steps=steps,
+                    wall_s=time.monotonic() - started, ended="masks differ",
+                )  # fmt: skip
+            work += verified.counters
             until = started + plan.budget_s * number / len(plan.vocabs)
-            done, functions = _processes(recorded, until, partial(_say, progress, vocab))
-            found.functions += [{"vocab": vocab, **f} for f in changed(functions)]
+            done, by_side = _processes(verified.recorded, until, partial(_say, progress, vocab))
         counted.append(len(done))
+        functions += changed(by_side, vocab)
+        named = named or all(by_side[side] for side in SIDES)
+        costliest += _costliest(done, verified)
         for counts in done:
-            for at, case in enumerate(verified["cases"]):
-                metrics = [count_metrics(counts[str(at), side]) for side in SIDES]
-                for metric, value in metrics[0].items():
-                    pair = value, metrics[1][metric]
+            for at, case in enumerate(verified.cases):
+                base_metrics, head_metrics = (count_metrics(counts[str(at), s]) for s in SIDES)
+                for metric, value in base_metrics.items():
+                    pair = value, head_metrics[metric]
                     pairs.setdefault((case, vocab, metric), []).append(pair)
+    ended = f"{min(counted)} processes counted"
+    if min(counted) < SEEDS:
+        ended += f" of {SEEDS}, the budget ended"
     # Nothing is looked at before the end, so the whole rate may be spent.
-    found.rows = table(pairs, plan, plan.rate, np.random.default_rng(plan.seed), "instructions")
-    found.wall_s = time.monotonic() - started
-    found.counted = min(counted)
-    found.ended = f"{found.counted} processes counted"
-    if found.counted < SEEDS:
-        found.ended += f" of {SEEDS}, the budget ended"
-    return found
+    random = np.random.default_rng(plan.seed)
+    return Comparison(
+        base,
+        head,
+        plan,
+        rows=table(pairs, plan, plan.rate, random, "instructions"),
+        costliest=tuple(sorted(costliest, key=lambda s: -s.head)[:WORST]),
+        counters=tuple(work),
+        functions=tuple(functions),
+        named=named,
+        differences=tuple(differences),
+        counted=min(counted),
+        steps=steps,
+        wall_s=time.monotonic() - started,
+        ended=ended,
+        rate=plan.rate,
+    )
 
 
 def _say(progress: Callable[[str], None], vocab: str, line: str) -> None:
@@ -94,7 +121,7 @@ def _say(progress: Callable[[str], None], vocab: str, line: str) -> None:
 
 def _processes(
     recorded: Sequence[Recorded], until: float, progress: Callable[[str], None]
-) -> tuple[list[dict[tuple[str, str], Counts]], dict[str, Counter[str]]]:
+) -> tuple[list[Counted], dict[str, Counter[str]]]:
     """Count in processes, as many at once as there are cores, for as long as another one fits.
 
     Returns:
@@ -105,7 +132,7 @@ def _processes(
     took: list[float] = []
     progress(f"counting, {SEEDS} processes under callgrind")
 
-    def one(seed: int) -> dict[tuple[str, str], Counts] | None:
+    def one(seed: int) -> Counted | None:
         begun = time.monotonic()
         if seed >= MIN_SEEDS and begun + max(took, default=0.0) > until:
             return None
@@ -123,7 +150,7 @@ def _processes(
     return done, functions
 
 
-def changed(functions: Mapping[str, Counter[str]]) -> list[dict[str, Any]]:
+def changed(functions: Mapping[str, Counter[str]], vocab: str = "") -> list[FunctionChange]:
     """Return the functions whose instructions changed most, in one process, by side.
 
     Only those with a name, and whose change is a thousandth of the whole or more.
@@ -132,10 +159,32 @@ def changed(functions: Mapping[str, Counter[str]]) -> list[dict[str, Any]]:
     least = max(1, sum(base.values()) // 1000)
     moved = sorted(base.keys() | head.keys(), key=lambda name: -abs(head[name] - base[name]))
     return [
-        {"function": name, "base": base[name], "head": head[name]}
+        FunctionChange(name, base[name], head[name], vocab)
         for name in moved[:MOST_CHANGED]
         if abs(head[name] - base[name]) >= least
     ]
+
+
+def _costliest(done: Sequence[Counted], verified: Answer) -> list[Step]:
+    """Return the steps that cost the head most instructions: the median over replays and seeds."""
+    steps: list[Step] = []
+    for at, (name, case) in enumerate(verified.cases.items()):
+        base, head = (
+            np.median(np.concatenate([_tbm(counts[str(at), side]) for counts in done]), axis=0)
+            for side in SIDES
+        )
+        like = Step(name, verified.vocab, case.counted, 0, 0.0, 0.0, unit="instructions")
+        steps += worst_of(like, base, head, WORST)
+    return steps
+
+
+def _tbm(counts: Counts) -> npt.NDArray[np.float64]:
+    """Return mask and consume of every step together, shape (replays, steps)."""
+    rounds = len(counts["compile"])
+    mask = np.array(counts["mask"], float).reshape(rounds, -1)
+    consume = np.array(counts["consume"], float).reshape(rounds, -1)
+    tbm: npt.NDArray[np.float64] = record_times.tbm(mask, consume)
+    return tbm
 
 
 def count_metrics(counts: Counts) -> dict[str, float]:
@@ -144,23 +193,21 @@ def count_metrics(counts: Counts) -> dict[str, float]:
     Every step is counted exactly, so that percentiles are those of these very steps and need no
     samples above them.
     """
-    rounds = len(counts["compile"])
-    mask = np.array(counts["mask"], float).reshape(rounds, -1)
-    consume = np.array(counts["consume"], float).reshape(rounds, -1)
-    tbm = times.tbm(mask, consume)
+    tbm = _tbm(counts)
+    first = np.array(counts["mask"], float).reshape(len(tbm), -1)[:, 0]
     return {
         "TBM mean": float(tbm.mean()),
         "TBM p50": float(np.percentile(tbm, 50)),
         "TBM p99": float(np.percentile(tbm, 99)),
         "TBM max": float(np.median(tbm, axis=0).max()),
-        "TTFM": float(np.mean(np.array(counts["compile"]) + mask[:, 0])),
-        "consume": float(np.median(consume)),
+        "TTFM": float(np.mean(np.array(counts["compile"]) + first)),
+        "consume": float(np.median(counts["consume"])),
     }
 
 
-def _by_case(dumps: Sequence[Dump]) -> dict[tuple[str, str], Counts]:
-    """Return the counts by the case's place and side, see compare_worker.to_count."""
-    found: dict[tuple[str, str], Counts] = {}
+def _by_case(dumps: Sequence[Dump]) -> Counted:
+    """Return the counts by the case's place and side, see worker.to_count."""
+    found: Counted = {}
     for dump in dumps:
         case, side, what = dump.name.split()
         found.setdefault((case, side), {}).setdefault(what, []).append(dump.instructions)

@@ -22,6 +22,9 @@ MIN_PROCESSES = 5
 # The share of processes left out at either end.
 TRIM = 0.2
 
+# Of a mean of logarithms: below this it is rounding.
+_NO_ERROR = 1e-12
+
 Floats = npt.NDArray[np.float64]
 
 
@@ -81,11 +84,10 @@ def estimate(
     means, errors = _trimmed(logs[None, :], trim)
     mean, error = float(means[0]), float(errors[0])
     freedom = n - 2 * int(trim * n) - 1
-    up, down = math.log1p(threshold), math.log1p(-threshold)
-    if error < 1e-12:  # counts may repeat to the last instruction
-        outside = mean > up or mean < down
+    p = beyond(ratios, threshold, trim)
+    if error < _NO_ERROR:  # counts may repeat to the last instruction
         ratio = math.exp(mean)
-        return Estimate(ratio, ratio, ratio, 0.0 if outside else 1.0, 0.0, n)
+        return Estimate(ratio, ratio, ratio, p, 0.0, n)
     if resamples:
         draws = logs[random.integers(0, n, (resamples, n))]
         means, errors = _trimmed(draws, trim)
@@ -94,17 +96,34 @@ def estimate(
         reach = float(np.quantile(np.abs(means[usable] - mean) / errors[usable], level))
     else:
         reach = student_quantile((1 - level) / 2, freedom)
-    p = 2 * min(
-        student_tail((mean - up) / error, freedom), student_tail((down - mean) / error, freedom)
-    )
     return Estimate(
         math.exp(mean),
         math.exp(mean - reach * error),
         math.exp(mean + reach * error),
-        min(p, 1.0),
+        p,
         spread,
         n,
     )
+
+
+def beyond(ratios: Sequence[float] | Floats, threshold: float, trim: float) -> float:
+    """Return the two-sided p that the true ratio is no further from 1 than the threshold.
+
+    Args:
+        ratios: head / base, positive, one a process; at least two.
+        threshold: the smallest relative change of interest.
+        trim: the share left out at either end.
+    """
+    logs = np.log(np.asarray(ratios, float))
+    n = len(logs)
+    means, errors = _trimmed(logs[None, :], trim)
+    mean, error = float(means[0]), float(errors[0])
+    up, down = math.log1p(threshold), math.log1p(-threshold)
+    if error < _NO_ERROR:
+        return 0.0 if mean > up or mean < down else 1.0
+    freedom = n - 2 * int(trim * n) - 1
+    above, below = (mean - up) / error, (down - mean) / error
+    return min(1.0, 2 * min(student_tail(above, freedom), student_tail(below, freedom)))
 
 
 def _trimmed(draws: Floats, trim: float) -> tuple[Floats, Floats]:

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from llgbench import files
-from llgbench.compare.comparison import Measured
-from llgbench.compare.sides import SIDES
+from llgbench.compare.messages import Answer
+from llgbench.compare.side import SIDES
+from llgbench.compare.table import Measured
 from llgbench.errors import RecordError
 
 
 def write(
-    folder: Path, found: Measured, processes: Sequence[Mapping[str, Any]], unit: str = "second"
+    folder: Path, found: Measured, answers: Sequence[Answer], unit: str = "second"
 ) -> list[Path]:
     """Write base.json and head.json: one benchmark a row, one run with one value a process.
 
     Args:
         folder: where; made if need be.
         found: nanoseconds (or counts) by case, vocab and metric.
-        processes: their ``metadata`` goes with their values.
+        answers: their ``metadata`` goes with their values.
         unit: pyperf's: ``second``, or ``integer`` for counts.
 
     Raises:
@@ -37,13 +37,13 @@ def write(
                 pyperf.Run(
                     [pair[at] / 1e9 if unit == "second" else int(pair[at])],
                     metadata={
-                        **_kept(process), "name": f"{case} {vocab} {metric}", "unit": unit,
+                        **_kept(answer), "name": f"{case} {vocab} {metric}", "unit": unit,
                         "loops": 1,
                     },
                     collect_metadata=False,
                 )
-                for pair, process in zip(
-                    pairs, [p for p in processes if p["vocab"] == vocab], strict=False
+                for pair, answer in zip(
+                    pairs, [a for a in answers if a.vocab == vocab], strict=False
                 )
             ]  # fmt: skip
             if len(runs) > 1:
@@ -56,7 +56,7 @@ def write(
     return written
 
 
-def _kept(process: Mapping[str, Any]) -> dict[str, Any]:
+def _kept(answer: Answer) -> dict[str, str | int | float]:
     """Return metadata without what pyperf sets itself and what differs in every process."""
-    found = process.get("metadata", {})
-    return {k: v for k, v in found.items() if k not in ("name", "unit", "loops", "command_max_rss")}
+    own = ("name", "unit", "loops", "command_max_rss")
+    return {k: v for k, v in answer.metadata.items() if k not in own}

@@ -1,39 +1,67 @@
 """Runs comparisons: two engines, several processes, until the answer is clear or time is up.
 
-Every process loads both sides and replays them in turn (compare_worker); what is compared is the
-ratio within a process, over processes. docs/method.md says why.
+Every process loads both sides and replays them in turn (worker.py); what is compared is the ratio
+within a process, over processes. docs/method.md says why.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from llgbench import files, paths, processes
-from llgbench.compare import counting, inference, pyperf_files, sides
-from llgbench.compare.comparison import IDENTICAL, Comparison, Plan, headline, measured, table
+from llgbench.compare import comparison as comparisons
+from llgbench.compare import (
+    counting,
+    explain,
+    inference,
+    metrics,
+    pyperf_files,
+    sides,
+    table,
+    workers,
+)  # fmt: skip
+from llgbench.compare.comparison import ALL, DEFAULT_CASES, IDENTICAL, Comparison, Machine, Plan
+from llgbench.compare.facts import Difference, WorkCounter
 from llgbench.compare.inference import MIN_PROCESSES
-from llgbench.compare.sides import SIDES, Side
-from llgbench.compare.worker import Job
-from llgbench.compare.workers import WorkerLostError, spawn
-from llgbench.errors import CompareError, RecordError
+from llgbench.compare.messages import Answer, Job
+from llgbench.compare.side import Side
+from llgbench.compare.table import Measured
+from llgbench.compare.words import headline
+from llgbench.compare.workers import WorkerLostError
+from llgbench.errors import CompareError, LlgbenchError, RecordError
 from llgbench.inputs import case_file, variant
-from llgbench.inputs.configuration import CHECKPOINTS, QUICK_JSON_CASES, QUICK_LEXER_CASES
 from llgbench.llama import vocab
+from llgbench.measure import provenance
 
 # The processes after which the data are looked at for an early end; then every time 1.5 as many.
 FIRST_LOOK = 8
 
 # After a count the clock is not begun for less: MIN_PROCESSES would not fit.
 LEAST_FOR_THE_CLOCK_S = 10.0
+
+_CLEAR = "the answer was clear"
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A comparison by the clock, with what its processes measured.
+
+    Attributes:
+        comparison: what it found.
+        measured: metrics of every process.
+        answers: of the processes, in order.
+    """
+
+    comparison: Comparison
+    measured: Measured
+    answers: tuple[Answer, ...]
 
 
 def compare(
@@ -43,8 +71,8 @@ def compare(
     progress: Callable[[str], None] = lambda _: None,
     *,
     clock: Callable[[], float] = time.monotonic,
-    work: Callable[[Job], dict[str, Any]] | None = None,
-) -> Comparison:
+    work: Callable[[Job], Answer] | None = None,
+) -> Timed:
     """Compare two sides by the clock.
 
     Args:
@@ -56,72 +84,109 @@ def compare(
         work: does one process's job; a subprocess unless given.
 
     Raises:
-        CompareError: fewer than MIN_PROCESSES processes gave a result.
+        CompareError: fewer than MIN_PROCESSES processes gave an answer.
     """
-    work = work or spawn
+    work = work or workers.spawn
     started = clock()
-    found = Comparison(base, head, plan)
+    gathered = _Gathered(plan)
     random = np.random.default_rng(plan.seed)
     longest, number, look, next_look = 0.0, 0, 0, FIRST_LOOK
     seconds = _fit(plan, 0.0)
-    found.ended = "the budget ended"
+
+    def timed(ended: str) -> Timed:
+        """Return what is known, with a look at the data unless nothing may be said yet."""
+        found = Comparison(
+            base, head, plan, counters=tuple(gathered.counters), lost=tuple(gathered.lost),
+            differences=tuple(gathered.differences), processes=len(gathered.answers),
+            steps=gathered.steps, wall_s=clock() - started, ended=ended,
+        )  # fmt: skip
+        if look:
+            rate = inference.spend(plan.rate, look)
+            rows = table.table(gathered.measured, plan, rate, random)
+            found = replace(found, rows=rows, rate=rate)
+        return Timed(found, gathered.measured, tuple(gathered.answers))
+
     while True:
         left = plan.budget_s - (clock() - started)
         if number and left < longest:
             break
-        vocab = plan.vocabs[number % len(plan.vocabs)]
-        job = Job(number, base, head, vocab, plan.variant, plan.cases, seconds, plan.unequal)
+        job = Job(
+            base=base, head=head, vocab=plan.vocabs[number % len(plan.vocabs)], cases=plan.cases,
+            variant=plan.variant, number=number, seconds=seconds, unequal=plan.unequal,
+        )  # fmt: skip
         begun = clock()
         try:
-            result = work(job)
+            answer = work(job)
         except WorkerLostError as error:
-            found.lost.append(f"process {number + 1}: {error}")
-            if len(found.lost) > 2 and len(found.lost) > len(found.processes):
-                raise CompareError(f"the workers do not live: {found.lost[-1]}") from None
+            gathered.lost.append(f"process {number + 1}: {error}")
+            if len(gathered.lost) > 2 and len(gathered.lost) > len(gathered.answers):
+                raise CompareError(f"the workers do not live: {gathered.lost[-1]}") from None
         else:
-            _take(found, result, vocab)
-            if result["differences"] and not plan.unequal:
-                found.ended = "masks differ"
-                found.wall_s = clock() - started
-                return found
-            if not result["cases"]:
-                found.ended = "masks differ in every case"
-                found.wall_s = clock() - started
-                return found
+            gathered.take(answer)
+            if answer.differences and not plan.unequal:
+                return timed("masks differ")
+            if not answer.cases:
+                return timed("masks differ in every case")
             if number == 0:
-                seconds = _fit(plan, result["setup_s"])
+                seconds = _fit(plan, answer.setup_s)
         number += 1
         longest = max(longest, clock() - begun)
-        enough = len(found.processes) // len(plan.vocabs)
+        enough = len(gathered.answers) // len(plan.vocabs)
         if enough >= next_look:
             look += 1
             next_look = math.ceil(enough * 1.5)
-            found.rows = table(
-                measured(found.processes), plan, inference.spend(plan.rate, look), random
-            )
-            progress(f"{len(found.processes)} processes: {headline(found)}")
-            if found.slower or found.clear:
-                found.ended = "the answer was clear"
-                break
-    if len(found.processes) < MIN_PROCESSES * len(plan.vocabs):
+            so_far = timed(_CLEAR)
+            progress(f"{len(gathered.answers)} processes: {headline(so_far.comparison)}")
+            if so_far.comparison.slower or so_far.comparison.clear:
+                return _finished(so_far)
+    if len(gathered.answers) < MIN_PROCESSES * len(plan.vocabs):
         raise CompareError(
-            f"{len(found.processes)} processes fit in the budget of {plan.budget_s:g} s, at least "
+            f"{len(gathered.answers)} processes fit in the budget of {plan.budget_s:g} s, at least "
             f"{MIN_PROCESSES * len(plan.vocabs)} are needed; raise --budget or give fewer cases"
         )
-    if found.ended != "the answer was clear":
-        rate = inference.spend(plan.rate, look + 1)
-        found.rows = table(measured(found.processes), plan, rate, random)
-    found.wall_s = clock() - started
-    return found
+    look += 1
+    return _finished(timed("the budget ended"))
 
 
-def _take(found: Comparison, result: dict[str, Any], vocab: str) -> None:
-    result["vocab"] = vocab
-    if not any(p["vocab"] == vocab for p in found.processes):
-        found.steps += sum(c["steps"] for c in result["cases"].values())
-        found.differences += [{**d, "vocab": vocab} for d in result["differences"]]
-    if result["cases"] and (found.plan.unequal or not result["differences"]):
-        found.processes.append(result)
+class _Gathered:
+    """What the processes of a comparison have answered so far."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._unequal = plan.unequal
+        self._seen: set[str] = set()
+        self.answers: list[Answer] = []
+        self.measured: Measured = {}
+        self.differences: list[Difference] = []
+        self.counters: list[WorkCounter] = []
+        self.lost: list[str] = []
+        self.steps = 0
+
+    def take(self, answer: Answer) -> None:
+        """Take an answer; facts, which are the same in each, from the first of a vocab."""
+        if answer.vocab not in self._seen:
+            self._seen.add(answer.vocab)
+            self.steps += sum(c.steps for c in answer.cases.values())
+            self.differences += answer.differences
+            self.counters += answer.counters
+        if answer.cases and (self._unequal or not answer.differences):
+            self.answers.append(answer)
+            metrics.add(self.measured, answer)
+
+
+def _finished(timed: Timed) -> Timed:
+    """Return a comparison that has come to its end with what is told of all its answers."""
+    pooled: Measured = {}
+    processes_of: dict[str, int] = {}
+    for answer in timed.answers:
+        metrics.pool(pooled, answer, ALL)
+        processes_of[answer.vocab] = processes_of.get(answer.vocab, 0) + 1
+    seed = timed.comparison.plan.seed
+    found = replace(
+        timed.comparison,
+        pooled=table.pooled(pooled, processes_of, seed),
+        costliest=tuple(metrics.costliest(timed.answers)),
+    )
+    return replace(timed, comparison=found)
 
 
 def _fit(plan: Plan, setup_s: float) -> float:
@@ -153,12 +218,10 @@ def plan_of(
         VocabError, UnavailableError: a vocab cannot be opened.
     """
     variant.get(variant_name)
-    chosen = tuple(dict.fromkeys(cases)) or (*QUICK_JSON_CASES, *QUICK_LEXER_CASES, *CHECKPOINTS)
+    chosen = tuple(dict.fromkeys(cases)) or DEFAULT_CASES
     loaded = [case_file.load(name) for name in chosen]
     # A folder is told by its path, and replayed under it.
-    names = tuple(
-        given if "/" in given else c.name for given, c in zip(chosen, loaded, strict=True)
-    )
+    names = tuple(name if "/" in name else c.name for name, c in zip(chosen, loaded, strict=True))
     for name in vocabs or ("llama-bpe",):
         vocab.rehearse(name)
     return Plan(
@@ -181,7 +244,7 @@ def run(
     say: Callable[[str], None] = lambda _: None,
     announce: Callable[[str], None] = lambda _: None,
 ) -> tuple[Comparison, Path]:
-    """Resolve, compare, write the files.
+    """Resolve, compare, explain, write the files.
 
     Args:
         base_spec: BASE as given.
@@ -201,37 +264,58 @@ def run(
     with files.folder(folder or stamped, numbered=folder is None, error=RecordError) as where:
         if head_spec is not None and base.is_same_as(head):
             found = Comparison(base, head, plan, ended=IDENTICAL)
+            timed = Timed(found, {}, ())
         else:
             with processes.temporary_folder() as place:
-                copies = (
-                    sides.private(base, place, SIDES[0]),
-                    sides.private(head, place, SIDES[1]),
-                )
-                found = (_by_count if count else compare)(*copies, plan, say)
-            found.base, found.head = base, head
-        found.self_test = head_spec is None
-        _write(found, where)
+                copies = sides.private(base, place, "base"), sides.private(head, place, "head")
+                timed = (_by_count if count else compare)(*copies, plan, say)
+                found = _explained(timed.comparison, say)
+        found = replace(
+            found, base=base, head=head, self_test=head_spec is None, machine=_machine()
+        )
+        comparisons.write(found, where / "comparison.json")
+        if timed.answers:
+            pyperf_files.write(where, timed.measured, timed.answers)
     return found, where
 
 
-def _by_count(base: Side, head: Side, plan: Plan, say: Callable[[str], None]) -> Comparison:
+def _by_count(base: Side, head: Side, plan: Plan, say: Callable[[str], None]) -> Timed:
     """Count first, then time with what is left of the budget; the counts decide."""
     started = time.monotonic()
-    counted = counting.count(base, head, plan, say)
+    counted = counting.count(sides.countable(base), sides.countable(head), plan, say)
     left = plan.budget_s - (time.monotonic() - started)
     if (counted.differences and not counted.rows) or left < LEAST_FOR_THE_CLOCK_S:
-        return counted
+        return Timed(counted, {}, ())
     try:
         timed = compare(base, head, replace(plan, budget_s=left, threshold=0.02), say)
-        counted.clock, counted.processes, counted.lost = timed.rows, timed.processes, timed.lost
     except CompareError as error:
         say(f"no time left for the clock: {error}")
-    counted.wall_s = time.monotonic() - started
-    return counted
+        return Timed(replace(counted, wall_s=time.monotonic() - started), {}, ())
+    by_clock = timed.comparison
+    found = replace(
+        counted,
+        clock=by_clock.rows,
+        pooled=by_clock.pooled,
+        costliest=by_clock.costliest or counted.costliest,
+        processes=by_clock.processes,
+        lost=by_clock.lost,
+        wall_s=time.monotonic() - started,
+    )
+    return replace(timed, comparison=found)
 
 
-def _write(found: Comparison, where: Path) -> None:
-    text = json.dumps(found.to_json(), indent=1)
-    files.write(where / "comparison.json", text, error=RecordError)
-    if found.processes:
-        pyperf_files.write(where, measured(found.processes), found.processes)
+def _explained(found: Comparison, say: Callable[[str], None]) -> Comparison:
+    """Return a comparison with its costliest steps explained, while the libraries are here."""
+    if not found.costliest:
+        return found
+    try:
+        steps = explain.explained(found.costliest, found.base, found.plan.variant)
+    except LlgbenchError as error:  # what was measured stays
+        say(f"the costliest steps are not explained: {error}")
+        return found
+    return replace(found, costliest=steps)
+
+
+def _machine() -> Machine:
+    found = provenance.machine()
+    return Machine(found["cpu"], found["cores"], found["governor"], found["system"])

@@ -1,23 +1,23 @@
 """One process of a comparison: both engines loaded, one vocab, replays taking turns.
 
-Run as ``python -m llgbench.compare.worker JOB RESULT``, both JSON files; see :class:`Job`. The
-masks of every step are compared before anything is timed.
+The masks of every step are compared before anything is timed.
 """
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
-from llgbench.compare.sides import SIDES, Side
+from llgbench.compare.facts import Difference, WorkCounter
+from llgbench.compare.messages import Answer, CaseAnswer, Job, Samples, SideTimes
+from llgbench.compare.side import SIDES, Name, Pair
 from llgbench.engines import counters
 from llgbench.engines.engine import TokenArray, load
 from llgbench.errors import CompareError, GrammarError, UnavailableError
@@ -27,13 +27,11 @@ from llgbench.inputs.variant import get
 from llgbench.llama import bridge
 from llgbench.llama.vocab import Vocab, open_vocab
 from llgbench.measure import runner
-from llgbench.measure.counter import Compile, Free, JobBuilder
+from llgbench.measure.counter import Compile, Free, JobBuilder, Recorded
 from llgbench.measure.counter import Replay as CountedReplay
 from llgbench.measure.replay import End, Replay, replay, with_end
 from llgbench.measure.rounds import Subject
-from llgbench.measure.serving import serve
 from llgbench.records import stats
-from llgbench.records.packed import pack
 
 # A case is replayed an even number of times, so that each side goes first as often.
 MIN_ROUNDS = 2
@@ -51,137 +49,114 @@ _SHOWN = 5
 
 
 @dataclass(frozen=True)
-class Job:
-    """What one process does.
+class _Prepared:
+    """A case whose masks were compared, under the name that the job has."""
 
-    Attributes:
-        number: of the process, from 0; every other one loads the head first.
-        base: one side.
-        head: the other.
-        vocab: on which vocabulary.
-        variant: which bridge both sides get.
-        cases: by name.
-        seconds: how long to measure, shared by the cases; each gets MIN_ROUNDS in any event.
-        mode: verify masks and ``time``; ``verify`` alone; ``count``, verify and prepare what is
-            counted under callgrind; or ``history``, which times what differs too, since a commit
-            may be there to change masks, and goes on where a case cannot be measured.
-        folder: where ``count`` puts its files.
-        unequal: whether to go on with the other cases where the masks of one differ.
+    name: str
+    subjects: Pair[Subject]
+    traces: list[TokenArray]
+
+    @property
+    def longest(self) -> int:
+        """The place of the text that is counted."""
+        return max(range(len(self.traces)), key=lambda at: len(self.traces[at]))
+
+
+def run(job: Job) -> Answer:
+    """Verify and measure, or prepare a count.
+
+    Raises:
+        CompareError: a grammar does not compile, or a replay fails.
+        UnavailableError, UnknownNameError, …: an input cannot be had.
     """
-
-    number: int
-    base: Side
-    head: Side
-    vocab: str
-    variant: str
-    cases: tuple[str, ...]
-    seconds: float
-    unequal: bool = False
-    mode: Literal["time", "verify", "count", "history"] = "time"
-    folder: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the job as plain data."""
-        return {**asdict(self), "base": self.base.to_json(), "head": self.head.to_json()}
-
-    def write(self, path: Path) -> None:
-        """Write the job as JSON."""
-        path.write_text(json.dumps(self.to_json()))
-
-    @classmethod
-    def read(cls, path: Path) -> Job:
-        """Read what :meth:`write` wrote."""
-        data = json.loads(path.read_text())
-        for name in SIDES:
-            data[name] = Side.from_json(data[name])
-        return cls(**{**data, "cases": tuple(data["cases"])})
-
-
-def subjects(job: Job, vocab: Vocab, stack: ExitStack) -> dict[str, Any]:
-    """Build each side's tokenizer; the order alternates by process.
-
-    Returns:
-        Tokenizers by side.
-    """
-    order = SIDES if job.number % 2 == 0 else SIDES[::-1]
-    variant = get(job.variant)
-    return {
-        name: stack.enter_context(bridge.build(load(getattr(job, name).library), vocab, variant))
-        for name in order
-    }
-
-
-def run(job: Job) -> dict[str, Any]:
-    """Verify and measure, or prepare a count; return the result as plain data."""
     started = time.monotonic()
-    found: dict[str, Any] = {"cases": {}, "differences": [], "counters": [], "refused": {}}
+    cases: dict[str, CaseAnswer] = {}
+    differences: list[Difference] = []
+    refused: dict[str, str] = {}
+    prepared: list[_Prepared] = []
     with ExitStack() as stack:
         vocab = stack.enter_context(open_vocab(job.vocab))
-        tokenizers = subjects(job, vocab, stack)
-        found["tokenizer_ns"] = {side: t.build_ns for side, t in tokenizers.items()}
-        prepared = []
+        of_side = {}
+        for side in SIDES if job.number % 2 == 0 else SIDES[::-1]:
+            engine = load(job.sides.of(side).library)
+            of_side[side] = stack.enter_context(bridge.build(engine, vocab, get(job.variant)))
+        tokenizers = Pair(of_side["base"], of_side["head"])
         for name in job.cases:
             loaded = case_file.load(name)
-            pair = {
-                side: Subject(tokenizers[side], loaded.lark(getattr(job, side).options))
-                for side in SIDES
-            }
+            pair = Pair(
+                Subject(tokenizers.base, loaded.lark(job.base.options)),
+                Subject(tokenizers.head, loaded.lark(job.head.options)),
+            )
             try:
-                traces = [with_end(t, tokenizers["base"]) for t in runner.traces_of(loaded, vocab)]
+                traces = [with_end(t, tokenizers.base) for t in runner.traces_of(loaded, vocab)]
                 difference, steps = verify(pair, loaded, traces, vocab)
             except (CompareError, UnavailableError) as error:
                 if job.mode != "history":
                     raise
-                found["refused"][name] = " ".join(str(error).split())
+                refused[name] = " ".join(str(error).split())
                 continue
             if difference is not None:
-                found["differences"].append(difference)
+                differences.append(replace(difference, vocab=job.vocab))
                 if job.mode != "history":
                     if not job.unequal:
-                        return found
+                        return Answer(vocab=job.vocab, cases=cases, differences=tuple(differences))
                     continue
-            found["cases"][name] = {"texts": [t.name for t in loaded.texts], "steps": steps}
-            if job.mode in ("verify", "count"):
-                found["counters"] += _counters(name, pair, traces)
-            prepared.append((name, pair, traces))
-        found["setup_s"] = time.monotonic() - started
+            one = _Prepared(name, pair, traces)
+            texts = tuple(text.name for text in loaded.texts)
+            cases[name] = CaseAnswer(texts, steps, counted=texts[one.longest])
+            prepared.append(one)
+        worked: list[WorkCounter] = []
+        if job.mode != "history":
+            for one in prepared:
+                worked += _work(one, job.vocab)
+        recorded: tuple[Recorded, ...] = ()
+        setup_s = time.monotonic() - started
         if job.mode == "count":
-            counted = [(name, pair, max(traces, key=len)) for name, pair, traces in prepared]
-            found["recorded"], asked = to_count(job, counted, vocab)
-            found["counters"] += asked
-        if job.mode in ("verify", "count"):
-            return found
-        for at, (name, pair, traces) in enumerate(prepared):
-            left = started + found["setup_s"] + job.seconds - time.monotonic()
-            share = left / (len(prepared) - at)
-            least = MIN_ROUNDS
-            if job.mode == "history":
-                # Enough compilations that the process carries a median of them.
-                least = max(least, -(-2 * stats.MIN_ABOVE // len(traces)))
-            found["cases"][name].update(measure(pair, traces, share, job.number, least))
-    found["metadata"] = machine_metadata()
-    found["wall_s"] = time.monotonic() - started
-    return found
+            recorded, asked = to_count(job, prepared, vocab)
+            worked += asked
+        if job.mode in ("time", "history"):
+            for at, one in enumerate(prepared):
+                left = started + setup_s + job.seconds - time.monotonic()
+                least = MIN_ROUNDS
+                if job.mode == "history":
+                    # Enough compilations that the process carries a median of them.
+                    least = max(least, -(-2 * stats.MIN_ABOVE // len(one.traces)))
+                rounds, times = measure(
+                    one.subjects, one.traces, left / (len(prepared) - at), job.number, least
+                )
+                cases[one.name] = replace(cases[one.name], rounds=rounds, times=times)
+    return Answer(
+        vocab=job.vocab,
+        cases=cases,
+        differences=tuple(differences),
+        counters=tuple(worked),
+        refused=refused,
+        tokenizer_ns=tokenizers.map(lambda tokenizer: tokenizer.build_ns),
+        setup_s=setup_s,
+        wall_s=time.monotonic() - started,
+        metadata=machine_metadata() if job.mode in ("time", "history") else {},
+        recorded=recorded,
+    )
 
 
 def verify(
-    pair: Mapping[str, Subject], loaded: Case, traces: Sequence[TokenArray], vocab: Vocab
-) -> tuple[dict[str, Any] | None, int]:
+    pair: Pair[Subject], loaded: Case, traces: Sequence[TokenArray], vocab: Vocab
+) -> tuple[Difference | None, int]:
     """Compare the masks of every step of a case.
 
     Returns:
-        The first difference as plain data (None where there is none), and how many masks were
-        compared.
+        The first difference (None where there is none), and how many masks were compared.
 
     Raises:
         CompareError: a grammar does not compile.
     """
     steps = 0
     for text, trace in zip(loaded.texts, traces, strict=True):
-        done: dict[str, Replay] = {}
+        done: dict[Name, Replay] = {}
         for side in SIDES:
+            subject = pair.of(side)
             try:
-                with pair[side].tokenizer.matcher(pair[side].grammar) as matcher:
+                with subject.tokenizer.matcher(subject.grammar) as matcher:
                     done[side] = replay(matcher, trace, facts=True)
             except GrammarError as error:
                 why = " ".join(str(error).split())[:200]
@@ -196,86 +171,95 @@ def verify(
             at = max(n - 1, 0)
         else:
             continue
-        return _difference(pair, loaded.name, text.name, trace, at, done, vocab), steps
+        ends = Pair(base.end.name.lower(), head.end.name.lower())
+        return _difference(pair, loaded.name, text.name, trace, at, ends, vocab), steps
     return None, steps
 
 
 def _difference(
-    pair: Mapping[str, Subject], case_name: str, text: str, trace: TokenArray, at: int,
-    done: Mapping[str, Replay], vocab: Vocab,
-) -> dict[str, Any]:  # fmt: skip
-    allowed: dict[str, set[int]] = {}
-    for side in SIDES:
-        with pair[side].tokenizer.matcher(pair[side].grammar) as matcher:
+    pair: Pair[Subject], case_name: str, text: str, trace: TokenArray, at: int, ends: Pair[str],
+    vocab: Vocab,
+) -> Difference:  # fmt: skip
+    def allowed_by(subject: Subject) -> set[int]:
+        with subject.tokenizer.matcher(subject.grammar) as matcher:
             replay(matcher, np.ascontiguousarray(trace[:at]))
             found = matcher.allowed()
-            allowed[side] = set() if found is None else set(found.tolist())
+            return set() if found is None else set(found.tolist())
+
     pieces = vocab.table("token_to_piece").tokens
-    only = {side: sorted(allowed[side] - allowed[other]) for side, other in (SIDES, SIDES[::-1])}
-    return {
-        "case": case_name,
-        "text": text,
-        "step": at,
-        "so_far": vocab.spell(trace[:at]).decode(errors="replace")[-60:],
-        "next": pieces[int(trace[at])].decode(errors="replace") if at < len(trace) else "",
-        "allowed": {side: len(tokens) for side, tokens in allowed.items()},
-        "only": {
-            side: [[t, pieces[t].decode(errors="replace")] for t in tokens[:_SHOWN]]
-            for side, tokens in only.items()
-        },
-        "n_only": {side: len(tokens) for side, tokens in only.items()},
-        "end": {side: done[side].end.name.lower() for side in SIDES},
-    }
+    allowed = pair.map(allowed_by)
+    only = Pair(sorted(allowed.base - allowed.head), sorted(allowed.head - allowed.base))
+    return Difference(
+        case=case_name,
+        text=text,
+        step=at,
+        so_far=vocab.spell(trace[:at]).decode(errors="replace")[-60:],
+        next=pieces[int(trace[at])].decode(errors="replace") if at < len(trace) else "",
+        allowed=allowed.map(len),
+        only=only.map(
+            lambda tokens: tuple((t, pieces[t].decode(errors="replace")) for t in tokens[:_SHOWN])
+        ),
+        n_only=only.map(len),
+        end=ends,
+    )
 
 
 def measure(
-    pair: Mapping[str, Subject], traces: Sequence[TokenArray], seconds: float, number: int,
+    pair: Pair[Subject], traces: Sequence[TokenArray], seconds: float, number: int,
     least: int = MIN_ROUNDS,
-) -> dict[str, Any]:  # fmt: skip
+) -> tuple[int, Pair[SideTimes]]:  # fmt: skip
     """Replay the traces of a case by both sides in turn, each replay on a fresh matcher.
 
     As often as fits into ``seconds``, but at least ``least`` times.
 
     Returns:
-        ``rounds`` and, by side, ``compile`` (one time a replay), ``mask`` and ``consume`` (one
-        array a replay; the replays of a round follow each other text by text), packed, in
-        nanoseconds.
+        How many rounds, and the times.
+
+    Raises:
+        CompareError: a side fails in the middle of a text.
     """
-    times: dict[str, dict[str, list[Any]]] = {
-        side: {"compile": [], "mask": [], "consume": []} for side in SIDES
-    }
+    taken = Pair(_Taken([], [], []), _Taken([], [], []))
     until = time.monotonic() + seconds
     rounds = 0
     while rounds < MAX_ROUNDS and (rounds < least or rounds % 2 or time.monotonic() < until):
         for at, trace in enumerate(traces):
             first = (rounds + at + number) % 2
-            done: dict[str, Replay] = {}
+            done: dict[Name, Replay] = {}
             for side in (SIDES[first], SIDES[1 - first]):
-                subject = pair[side]
+                subject = pair.of(side)
                 with subject.tokenizer.matcher(subject.grammar) as matcher:
                     done[side] = replay(matcher, trace)
-                    times[side]["compile"].append(np.array([matcher.compile_ns], np.uint64))
+                    compiled = np.array([matcher.compile_ns], np.uint64)
+                    taken.of(side).compile.append(compiled)
                 if done[side].end in (End.MASK_ERROR, End.CONSUME_ERROR):
                     raise CompareError(
                         f"{side} fails in the middle of a text: {done[side].end.name}"
                     )
             # Where one side stops earlier (its masks differ then) only the steps of both count.
-            masks = min(len(of_side.op_ns) for of_side in done.values())
-            consumed = min(len(of_side.consume_ns) for of_side in done.values())
-            for side, of_side in done.items():
-                times[side]["mask"].append(of_side.op_ns[:masks])
-                times[side]["consume"].append(of_side.consume_ns[:consumed])
+            masks = min(len(one.op_ns) for one in done.values())
+            consumed = min(len(one.consume_ns) for one in done.values())
+            for side, one in done.items():
+                taken.of(side).mask.append(one.op_ns[:masks])
+                taken.of(side).consume.append(one.consume_ns[:consumed])
         rounds += 1
-    packed = {
-        side: {name: pack(arrays) for name, arrays in of_side.items()}
-        for side, of_side in times.items()
-    }
-    return {"rounds": rounds, **packed}
+    return rounds, taken.map(_Taken.packed)
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """Times of one side while they are taken."""
+
+    compile: list[npt.NDArray[np.uint64]]
+    mask: list[npt.NDArray[np.uint64]]
+    consume: list[npt.NDArray[np.uint64]]
+
+    def packed(self) -> SideTimes:
+        return SideTimes(Samples.of(self.compile), Samples.of(self.mask), Samples.of(self.consume))
 
 
 def to_count(
-    job: Job, cases: Sequence[tuple[str, Mapping[str, Subject], TokenArray]], vocab: Vocab
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    job: Job, prepared: Sequence[_Prepared], vocab: Vocab
+) -> tuple[tuple[Recorded, ...], list[WorkCounter]]:
     """Prepare what is counted: the longest trace of each case, replayed by both sides.
 
     Short traces are replayed several times, each on a fresh matcher: its hash maps are laid out
@@ -286,68 +270,61 @@ def to_count(
         Two jobs, of which the second begins with the head; and, as work counters, how often the
         engines called tokenize_fn, where that differs.
     """
-    recorded: list[dict[str, Any]] = []
-    counters: list[dict[str, Any]] = []
+    recorded: list[Recorded] = []
     variant = get(job.variant)
+    asked: Counter[tuple[str, Name]] = Counter()
     for number, order in enumerate((SIDES, SIDES[::-1])):
         builder = JobBuilder()
         tokenizers = {
-            side: builder.tokenizer(load(getattr(job, side).library), vocab, variant)
+            side: builder.tokenizer(load(job.sides.of(side).library), vocab, variant)
             for side in order
         }
-        owners: dict[int, tuple[str, str]] = {}
-        for at, (name, pair, longest) in enumerate(cases):
-            trace = np.ascontiguousarray(longest[:COUNTED_STEPS])
+        owners: dict[int, tuple[str, Name]] = {}
+        for at, one in enumerate(prepared):
+            trace = np.ascontiguousarray(one.traces[one.longest][:COUNTED_STEPS])
             rounds = max(2, min(COUNTED_ROUNDS, COUNTED_STEPS // len(trace)))
             for side in (order + order[::-1]) * (rounds // 2):
                 begin = len(builder.steps)
+                grammar = one.subjects.of(side).grammar
                 builder.add(
-                    Compile(_MATCHER, tokenizers[side], pair[side].grammar, f"{at} {side}"),
+                    Compile(_MATCHER, tokenizers[side], grammar, f"{at} {side}"),
                     CountedReplay(_MATCHER, trace, label=f"{at} {side}"),
                     Free(_MATCHER),
                 )
-                owners |= dict.fromkeys(range(begin, len(builder.steps)), (name, side))
+                owners |= dict.fromkeys(range(begin, len(builder.steps)), (one.name, side))
         done = builder.record(Path(job.folder) / str(number))
-        recorded.append(done.to_json())
-    asked: Counter[tuple[str, str]] = Counter()
-    for at, owner in owners.items():
-        asked[owner] += done.asked[at]
-    for name, _, _ in cases:
-        base, head = (asked[name, side] for side in SIDES)
-        if base != head:
-            counters.append({"case": name, "counter": "tokenize_calls", "base": base, "head": head})
-    return recorded, counters
+        recorded.append(done)
+        asked = Counter()
+        for at, owner in owners.items():
+            asked[owner] += done.asked[at]
+    calls = [
+        WorkCounter(
+            one.name, "tokenize_calls", asked[one.name, "base"],
+            asked[one.name, "head"], job.vocab,
+        )
+        for one in prepared
+    ]  # fmt: skip
+    return tuple(recorded), [c for c in calls if c.base != c.head]
 
 
-def _counters(
-    name: str, pair: Mapping[str, Subject], traces: Sequence[TokenArray]
-) -> list[dict[str, Any]]:
-    """Return the work counters of a case's longest trace, a line each, where both sides count."""
-    sums: dict[str, dict[str, int]] = {}
-    for side in SIDES:
-        with pair[side].tokenizer.matcher(pair[side].grammar) as matcher:
-            found = counters.collect(matcher, max(traces, key=len))
-        if found is None:
-            return []
-        sums[side] = found
+def _work(prepared: _Prepared, vocab: str) -> list[WorkCounter]:
+    """Return the work counters of a case's longest trace, where both sides count."""
+
+    def counts(subject: Subject) -> dict[str, int] | None:
+        with subject.tokenizer.matcher(subject.grammar) as matcher:
+            return counters.collect(matcher, prepared.traces[prepared.longest])
+
+    base, head = counts(prepared.subjects.base), counts(prepared.subjects.head)
+    if base is None or head is None:
+        return []
     return [
-        {
-            "case": name,
-            "counter": counter,
-            "base": sums["base"][counter],
-            "head": sums["head"][counter],
-        }
-        for counter in counters.NAMES
+        WorkCounter(prepared.name, name, base[name], head[name], vocab) for name in counters.NAMES
     ]
 
 
-def machine_metadata() -> dict[str, Any]:
+def machine_metadata() -> dict[str, str | int | float]:
     """Return what pyperf says of this process and machine."""
     import pyperf
 
-    found: dict[str, Any] = pyperf.Run([1.0], collect_metadata=True).get_metadata()
+    found = pyperf.Run([1.0], collect_metadata=True).get_metadata()
     return {k: v for k, v in found.items() if isinstance(v, str | int | float)}
-
-
-if __name__ == "__main__":
-    serve(lambda job: run(Job.read(job)))

@@ -15,9 +15,10 @@ from pathlib import Path
 
 from llgbench import files, git, paths
 from llgbench.engines import cargo, store
+from llgbench.engines.spec import GIT
 from llgbench.errors import EngineError, InputError, UnavailableError
 
-PREFIX = "git:"
+PREFIX = GIT
 PACKAGE = "llguidance"
 LIBRARY = "libllguidance.so"
 

@@ -17,8 +17,13 @@ from pathlib import Path
 from llgbench import files, output, paths
 from llgbench.engines import build as engine_build
 from llgbench.engines import cargo, engine, git_build, store, wheels
+from llgbench.engines import spec as specs
 from llgbench.engines.engine import Engine
 from llgbench.engines.facts import facts
+from llgbench.engines.spec import BUILT, GIT, PYPI
+from llgbench.engines.spec import FALLBACK as FALLBACK
+from llgbench.engines.spec import STOCK as STOCK
+from llgbench.engines.spec import WHEEL as WHEEL
 from llgbench.errors import (
     EngineError,
     FileError,
@@ -28,12 +33,7 @@ from llgbench.errors import (
 )
 from llgbench.inputs.variant import Variant
 
-WHEEL = "wheel"
-STOCK = "stock"
-FALLBACK = "fallback"
-BUILT = (STOCK, FALLBACK)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
-PYPI = "pypi:"
 _BUILD = "build:"
 
 
@@ -121,6 +121,11 @@ def locate(name: str, report: Callable[[str], None] = output.say) -> Path:
     known = entries()
     entry = known.get(name)
     if entry is None:
+        if specs.parse(name).fallback is not None:
+            raise InputError(
+                f"{name!r}: +fallback is for the two sides of compare and pr; elsewhere the "
+                "variant decides, so give --variant greedy_lexeme_fallback"
+            )
         if _in_cache(name):
             return _bring(name, report)
         if "/" in name or name.endswith(".so") or os.path.isfile(name):
@@ -177,11 +182,11 @@ def add(name: str, spec: str, report: Callable[[str], None]) -> EngineEntry:
 
 def _in_cache(spec: str) -> bool:
     """Whether an engine of this specification is kept in the cache, with its sha256."""
-    return spec.startswith((PYPI, git_build.PREFIX, _BUILD))
+    return spec.startswith((PYPI, GIT, _BUILD))
 
 
 def _bring(spec: str, report: Callable[[str], None]) -> Path:
-    if spec.startswith(git_build.PREFIX):
+    if spec.startswith(GIT):
         return git_build.build(git_build.parse(spec), report)
     if spec.startswith(PYPI):
         return wheels.fetch_release(spec.removeprefix(PYPI), report)

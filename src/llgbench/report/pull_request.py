@@ -1,274 +1,243 @@
-"""The section for a pull request: Markdown that fits a comment, and its picture."""
+"""The section for a pull request: Markdown that fits a comment, from a stored comparison alone.
+
+A reviewer sees the answer, masks and times, what changed, and the costliest steps; all else is
+folded.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+import shlex
+from collections.abc import Iterable, Sequence
 
-import numpy as np
-import numpy.typing as npt
-
-from llgbench import files
-from llgbench.compare import comparison, inference, sides
-from llgbench.compare.comparison import ALL, IDENTICAL, Comparison, Row
+from llgbench.compare import side, words
+from llgbench.compare.comparison import ALL, DEFAULT_CASES, Comparison, Pooled, Row
+from llgbench.compare.facts import Step, WorkCounter
 from llgbench.compare.inference import Estimate
-from llgbench.compare.sides import SIDES
-from llgbench.engines.engine import load
-from llgbench.errors import RecordError
-from llgbench.inputs import case_file
-from llgbench.inputs.variant import get
-from llgbench.llama import bridge
-from llgbench.llama.vocab import open_vocab
-from llgbench.measure import provenance, runner
-from llgbench.measure.replay import replay
-from llgbench.records import stats, times
-from llgbench.records.packed import unpack
-from llgbench.shown import fence, in_code, in_markdown, markdown_table, number, visible
+from llgbench.shown import fence, in_code, in_markdown, markdown_table, number
 
 # GitHub refuses a comment beyond 65,536 characters; the full table is cut before that.
 MAX_CHARACTERS = 60_000
 
-WORST = 3
+# What is seen at once, of the pooled table.
+VISIBLE = ("TBM p50", "TBM p99", "mask p50", "mask p99", "consume p50", "consume p99", "TTFM p50")
 
-_PERCENTILES = (25.0, 50.0, 75.0, 90.0, 95.0, 99.0)
-
-Times = npt.NDArray[np.uint64]
-
-
-@dataclass(frozen=True)
-class Step:
-    """One step among the costliest of the head.
-
-    Attributes:
-        case: its case.
-        vocab: its vocab.
-        text: name of the text.
-        step: its position.
-        base_ns: TBM there, the median over replays.
-        head_ns: the same for the head.
-        so_far: end of the text before the step.
-        allowed: how many tokens the mask allows.
-    """
-
-    case: str
-    vocab: str
-    text: str
-    step: int
-    base_ns: float
-    head_ns: float
-    so_far: str = ""
-    allowed: int = 0
-
-    @property
-    def kind(self) -> str:
-        """The kind of mask, by how many tokens it allows."""
-        if self.allowed == 1:
-            return "forced (1 token)"
-        size = "narrow" if self.allowed < 100 else "middling" if self.allowed < 10_000 else "wide"
-        return f"{size} ({self.allowed:,} tokens)"
+# So many lines of what changed are seen; the full table has them all.
+_CHANGED = 6
 
 
-def section(found: Comparison, command: str, picture: str | None = None) -> str:
+def section(found: Comparison, picture: str | None = None) -> str:
     """Return the Markdown.
 
     Args:
-        found: the comparison, with its processes in memory.
-        command: what reproduces it.
-        picture: the picture's address; None leaves it out.
+        found: the comparison.
+        picture: name of the file to attach; a comment names it, since a relative address would be
+            broken in a pull request.
     """
     parts = [
         f"### llgbench: {found.verdict}",
         "",
-        f"**{in_markdown(comparison.headline(found))}**",
+        f"**{in_markdown(words.headline(found))}**",
         "",
         f"old: `{in_code(str(found.base))}`  ",
         f"new: `{in_code(str(found.head))}`",
         "",
     ]
-    if (caution := sides.caution(found.base, found.head)) is not None:
-        parts += [f"Note: {caution}.", ""]
-    if found.ended == IDENTICAL:
-        return "\n".join([*parts, "```sh", command, "```", ""])
-    if found.differences:
-        parts += ["**Masks differ**; no time says anything before they agree:", ""]
-        lines = [line for d in found.differences[:3] for line in comparison.difference_lines(d)]
-        parts += [f"{fence(lines)}text", *lines, fence(lines), ""]
+    if found.verdict == "identical":
+        return "\n".join([*parts, *_fenced([command(found)], "sh"), ""])
+    warning = side.caution(found.base, found.head)
+    if warning is not None and not found.rebuilt:
+        parts += [f"Note: {warning}.", ""]
+    parts += [*_masks(found), ""]
+    folded = [*_times(found), ""]
+    if found.rebuilt:
+        parts += _folded("Times of the two builds", folded)
     else:
-        parts += [
-            f"Masks: equal at every one of {found.steps:,} steps (hash of each mask).",
-            "",
-        ]
+        parts += [*folded, *_changed(found)]
+    parts += _costliest(found)
+    parts += _work(found)
+    if picture is not None and found.rows:
+        parts += [f"<!-- attach {picture}: the ratios with their intervals -->", ""]
+    parts += _pooled(found)
+    parts += _folded("How it was measured", _how(found))
+    text = "\n".join(parts)
+    return text + _full_table(found, MAX_CHARACTERS - len(text))
+
+
+def command(found: Comparison) -> str:
+    """Return the command that measures this again."""
+    plan = found.plan
+    name = ["compare", "--self"] if found.self_test else ["pr"]
+    specs = [found.base.spec] if found.self_test else [found.base.spec, found.head.spec]
+    line = ["llgbench", *name, *specs]
+    line += [w for c in plan.cases if plan.cases != DEFAULT_CASES for w in ("--case", c)]
+    line += [w for v in plan.vocabs if plan.vocabs != ("llama-bpe",) for w in ("--vocab", v)]
+    if plan.variant != "greedy_tokenize":
+        line += ["--variant", plan.variant]
+    if plan.threshold != (0.005 if found.counted else 0.02):
+        line += ["--threshold", f"{plan.threshold:g}"]
+    if plan.budget_s != 300:
+        line += ["--budget", f"{plan.budget_s:g}"]
+    line += ["--where-equal"] * plan.unequal + ["--count"] * bool(found.counted)
+    return shlex.join(line)
+
+
+def _masks(found: Comparison) -> list[str]:
+    if not found.differences:
+        return [f"Masks: equal at every one of {found.steps:,} steps (hash of each mask)."]
+    lines = [line for d in found.differences[:3] for line in words.difference_lines(d)]
+    return [
+        "**Masks differ**; no time says anything before they agree:",
+        "",
+        *_fenced(lines, "text"),
+    ]
+
+
+def _times(found: Comparison) -> list[str]:
+    """Return the table that is seen: instructions where they decide, else the pooled times."""
     if found.counted:
-        parts += [*_count_table(found), ""]
-    if found.processes:
-        parts += [*_field_table(found), ""]
-    worst = worst_steps(found)
-    if worst:
-        parts += ["Costliest steps of the new engine (TBM, median over replays):", ""]
-        parts += _markdown(
-            ("grammar", "text so far", "mask", "old µs", "new µs"),
-            [
-                (
-                    in_markdown(f"{s.case}, {s.text} step {s.step}"),
-                    f"`…{in_code(s.so_far)}`",
-                    s.kind,
-                    _us(s.base_ns),
-                    _us(s.head_ns),
-                )
-                for s in worst
-            ],
-        )
-        parts.append("")
-    parts += [*_counters(found), ""]
-    if picture is not None:
-        parts += [f"![ratios with their intervals]({picture})", ""]
-    parts += [_machine_line(found), "", "```sh", command, "```", ""]
-    return "\n".join(parts) + _full_table(found, MAX_CHARACTERS - len("\n".join(parts)))
+        whole = [r for r in found.rows if r.case == ALL] or found.rows
+        numbers = any(r.base is not None for r in whole)
+        rows = [
+            (
+                r.metric + _on(found, r.vocab),
+                *(["" if n is None else f"{n:,.0f}" for n in (r.base, r.head)] if numbers else []),
+                *_ratio(r.estimate),
+                r.verdict,
+            )
+            for r in whole
+        ]
+        head = ["instructions", *(("old", "new") if numbers else ())]
+        return markdown_table((*head, "change", "95% interval", "verdict"), rows)
+    seen = [row for row in found.pooled if row.metric in VISIBLE]
+    if seen:
+        return _pooled_table(found, seen)
+    if found.rows:
+        return ["No pooled times are stored (an earlier llgbench wrote this); see the full table."]
+    return []
 
 
-def _count_table(found: Comparison) -> list[str]:
-    """Return the instructions that decide: all cases together, or those of the one case."""
-    whole = [r for r in found.rows if r.case == ALL] or found.rows
+def _changed(found: Comparison) -> list[str]:
+    """Return what is slower or faster: all cases together first, then the worst cases."""
+    rows = sorted([*found.slower, *found.faster], key=lambda row: row.case != ALL)
+    if not rows:
+        return []
+    shown = [_full_row(row) for row in rows[:_CHANGED]]
+    more = len(rows) - len(shown)
+    tail = [f"and {more} more, in the full table below."] if more else []
+    return [*markdown_table(_FULL_HEAD, shown), "", *tail, *([""] if tail else [])]
+
+
+def _costliest(found: Comparison) -> list[str]:
+    steps = found.costliest
+    if not steps:
+        if found.rows and found.schema < 2:
+            return ["The costliest steps are not stored (an earlier llgbench wrote this).", ""]
+        return []
+    unit = "instructions" if steps[0].unit == "instructions" else "µs"
     rows = [
         (
-            row.metric,
-            *("" if n is None else f"{n:,.0f}" for n in (row.base, row.head)),
-            _change(row.estimate.ratio),
-            _interval(row.estimate),
-            row.verdict,
+            in_markdown(f"{s.case}, {s.text} step {s.step}") + _on(found, s.vocab),
+            f"`…{in_code(s.so_far)}`" if s.allowed is not None else "not explained",
+            f"`{in_code(s.token)}`" if s.token else "end",
+            _grammar(s),
+            *(f"{n:,.0f}" if unit == "instructions" else _us(n) for n in (s.base, s.head)),
         )
-        for row in whole
+        for s in steps
     ]
-    return _markdown(("instructions", "old", "new", "change", "95% interval", "verdict"), rows)
+    head = ("step", "text so far", "token", "the grammar allows", f"old {unit}", f"new {unit}")
+    return ["Costliest steps of the new engine (TBM, median):", "", *markdown_table(head, rows), ""]
 
 
-def _field_table(found: Comparison) -> list[str]:
-    """Return the table in the field's shape: pooled over all cases, old, new, change, interval."""
-    random = np.random.default_rng(found.plan.seed)
-    values: dict[str, list[tuple[float, float]]] = {}
-    for process in found.processes:
-        by_side = [_pooled(process, side) for side in SIDES]
-        for name in by_side[0]:
-            if name in by_side[1]:
-                values.setdefault(name, []).append((by_side[0][name], by_side[1][name]))
-    rows = []
-    for name, pairs in values.items():
-        if len(pairs) < max(2, len(found.processes) // 2):
-            continue
-        old, new = np.median(pairs, axis=0).tolist()
-        ratios = [head / base for base, head in pairs]
-        e = inference.estimate(ratios, found.plan.threshold, random)
-        rows.append((name, _us(old), _us(new), _change(e.ratio), _interval(e)))
-    return _markdown(("µs", "old", "new", "change", "95% interval"), rows)
+def _grammar(step: Step) -> str:
+    """Return what the grammar allows at a step: how many tokens, and what they begin with."""
+    if step.allowed is None:
+        return ""
+    begins = f", beginning with `{in_code(step.expects)}`" if step.expects else ""
+    return f"{step.kind}{begins}{', or the end' if step.accepting else ''}"
 
 
-def _pooled(process: Mapping[str, Any], side: str) -> dict[str, float]:
-    tbm: list[Times] = []
-    parts: dict[str, list[Times]] = {"mask": [], "consume": []}
-    medians: list[npt.NDArray[np.float64]] = []
-    ttfm: list[Times] = []
-    for found in process["cases"].values():
-        mask, consume = unpack(found[side]["mask"]), unpack(found[side]["consume"])
-        tbm += times.tbms(mask, consume)
-        parts["mask"] += mask
-        parts["consume"] += consume
-        medians += comparison.step_medians(found, side).values()
-        ttfm += times.ttfms(unpack(found[side]["compile"]), mask)
-    pooled = stats.pool(tbm)
-    values: dict[str, float | None] = {"TBM avg": stats.mean(pooled)}
-    values |= {f"TBM p{q:g}": stats.percentile(pooled, q) for q in _PERCENTILES}
-    values |= comparison.of_steps(np.concatenate([*medians, np.empty(0)]))
-    for part, arrays in parts.items():
-        of_part = stats.pool(arrays)
-        values |= {f"{part} p{q:g}": stats.percentile(of_part, q) for q in (50.0, 99.0)}
-    starts = stats.pool(ttfm)
-    values |= {"TTFM avg": stats.mean(starts), "TTFM p50": float(np.median(starts))}
-    values |= {"tokenizer build": process.get("tokenizer_ns", {}).get(side)}
-    return {name: value for name, value in values.items() if value}
-
-
-def worst_steps(found: Comparison, n: int = WORST) -> list[Step]:
-    """Return the steps that cost the head most, the costliest first.
-
-    A step's cost is the median over all its replays of a process, then over processes: what the
-    machine does to one replay is no property of the step.
-    """
-    costs: dict[tuple[str, str, str], list[tuple[Any, Any]]] = {}
-    for process in found.processes:
-        for name, measured in process["cases"].items():
-            base, head = (comparison.step_medians(measured, side) for side in SIDES)
-            for text in measured["texts"]:
-                costs.setdefault((name, process["vocab"], text), []).append(
-                    (base[text], head[text])
-                )
-    steps = []
-    for (name, vocab, text), pairs in costs.items():
-        base = np.median(np.stack([pair[0] for pair in pairs]), axis=0)
-        head = np.median(np.stack([pair[1] for pair in pairs]), axis=0)
-        for at in np.argsort(head)[::-1][:n].tolist():
-            steps.append(Step(name, vocab, text, at, float(base[at]), float(head[at])))
-    chosen = sorted(steps, key=lambda s: -s.head_ns)[:n]
-    return [_explained(step, found) for step in chosen]
-
-
-def _explained(step: Step, found: Comparison) -> Step:
-    """Return the step with the text before it and the size of its mask."""
-    loaded = case_file.load(step.case)
-    with open_vocab(step.vocab) as vocab:
-        at = [text.name for text in loaded.texts].index(step.text)
-        trace = np.ascontiguousarray(runner.traces_of(loaded, vocab)[at][: step.step])
-        engine = load(found.base.library)
-        with (
-            bridge.build(engine, vocab, get(found.plan.variant)) as tokenizer,
-            tokenizer.matcher(loaded.lark(found.base.options)) as matcher,
-        ):
-            replay(matcher, trace)
-            allowed = matcher.allowed()
-        so_far = vocab.spell(trace).decode(errors="replace")[-40:]
-    return Step(
-        step.case, step.vocab, step.text, step.step, step.base_ns, step.head_ns, so_far,
-        0 if allowed is None else len(allowed),
+def _work(found: Comparison) -> list[str]:
+    """Return what does not depend on the clock: work counters and functions that changed."""
+    lines: list[str] = []
+    moved = sorted(
+        (c for c in found.counters if c.base != c.head), key=lambda c: -abs(_share(c))
     )  # fmt: skip
-
-
-def _counters(found: Comparison) -> list[str]:
-    if not found.rows or found.rows[0].unit != "instructions":
-        return ["Instructions: not counted (`--count`)."]
-    lines = [f"Instructions are callgrind's, of {found.counted} processes; they decide."]
-    if found.functions:
+    if moved:
         rows = [
-            (f"`{in_code(f['function'])}`", f"{f['base']:,}", f"{f['head']:,}")
+            (
+                in_markdown(c.case) + _on(found, c.vocab), c.counter, f"{c.base:,}", f"{c.head:,}",
+                f"{_share(c):+.1%}" if c.base else "",
+            )
+            for c in moved[:_CHANGED]
+        ]  # fmt: skip
+        lines += ["Work counters that changed:", ""]
+        lines += [*markdown_table(("case", "counter", "old", "new", "change"), rows), ""]
+    elif found.counters:
+        lines += ["Work counters: equal in every case.", ""]
+    if found.functions:
+        cells = [
+            (f"`{in_code(f.function)}`", f"{f.base:,}", f"{f.head:,}", f"{f.head - f.base:+,}")
             for f in found.functions
         ]
-        lines += ["", "Functions whose instructions changed most (one process):", ""]
-        lines += _markdown(("function", "old", "new"), rows)
-    moved = [c for c in found.counters if c["base"] != c["head"]]
-    if found.counters:
-        said = ", ".join(
-            f"{c['counter']} of {c['case']} {c['base']:,} → {c['head']:,}" for c in moved[:6]
-        )
-        lines += ["", f"Work counters: {said or 'equal in every case'}."]
+        lines += ["Functions whose instructions changed most (one process):", ""]
+        lines += [*markdown_table(("function", "old", "new", "change"), cells), ""]
+    elif (why := words.no_functions(found)) is not None:
+        lines += [f"Functions: {why}.", ""]
     return lines
 
 
+def _share(c: WorkCounter) -> float:
+    return (c.head - c.base) / c.base if c.base else float("inf")
+
+
+def _pooled(found: Comparison) -> list[str]:
+    if not found.pooled:
+        return []
+    return _folded("All percentiles, all cases pooled", _pooled_table(found, found.pooled))
+
+
+def _pooled_table(found: Comparison, rows: Iterable[Pooled]) -> list[str]:
+    cells = [
+        (row.metric + _on(found, row.vocab), _us(row.base), _us(row.head), *_ratio(row.estimate))
+        for row in rows
+    ]
+    return markdown_table(("µs", "old", "new", "change", "95% interval"), cells)
+
+
+def _how(found: Comparison) -> list[str]:
+    timed = f"{found.processes} processes timed"
+    done = f"{found.counted} processes counted, {timed}" if found.counted else timed
+    by = "instructions are callgrind's, and they decide" if found.counted else "by the clock"
+    machine = str(found.machine) if found.machine else "the machine is not stored"
+    return [
+        in_markdown(machine)
+        + f"; {done}, in {found.wall_s:.0f} s ({found.ended}); {by}; both engines in each process, "
+        f"replays in alternating order; variant {in_markdown(found.plan.variant)}, threshold "
+        f"{found.plan.threshold:.1%}.",
+        "",
+        *_fenced([command(found)], "sh"),
+    ]
+
+
+_FULL_HEAD = ("case", "metric", "old", "new", "change", "95% interval", "verdict")
+
+
 def _full_table(found: Comparison, room: int) -> str:
-    head = "<details><summary>All {} metrics</summary>\n\n"
-    tail = "\n</details>\n"
     rows = [_full_row(row) for row in [*found.rows, *found.clock]]
     if not rows:
         return ""
-    lines = _markdown(("case", "metric", "old", "new", "change", "interval", "verdict"), rows)
-    kept: list[str] = []
+    head = f"<details><summary>All {len(rows)} metrics</summary>\n\n"
+    tail = "\n\n</details>\n"
     room -= len(head) + len(tail) + 100
+    lines = markdown_table(_FULL_HEAD, rows)
+    kept: list[str] = []
     for line in lines:
         room -= len(line) + 1
         if room < 0:
             kept.append(f"\n{len(lines) - len(kept)} more rows do not fit a comment.")
             break
         kept.append(line)
-    return head.format(len(rows)) + "\n".join(kept) + "\n" + tail
+    return head + "\n".join(kept) + tail
 
 
 def _full_row(row: Row) -> tuple[str, ...]:
@@ -277,77 +246,33 @@ def _full_row(row: Row) -> tuple[str, ...]:
             return ""
         return _us(value) + " µs" if row.unit == "ns" else f"{value:,.0f} instructions"
 
-    e = row.estimate
     return (
         in_markdown(f"{row.case} on {row.vocab}"), row.metric, shown(row.base), shown(row.head),
-        _change(e.ratio), _interval(e), row.verdict,
+        *_ratio(row.estimate), row.verdict,
     )  # fmt: skip
 
 
-def _machine_line(found: Comparison) -> str:
-    machine = provenance.machine()
-    return (
-        f"{machine['cpu']}, {machine['cores']} cores, governor {machine['governor'] or 'unknown'}, "
-        f"{machine['system']}; {_processes(found)} in {found.wall_s:.0f} s, both "
-        f"engines in each, replays in alternating order; threshold {found.plan.threshold:.1%}."
-    )
+def _on(found: Comparison, vocab: str) -> str:
+    """Return the vocab where there are several."""
+    return in_markdown(f" on {vocab}") if vocab and len(found.plan.vocabs) > 1 else ""
 
 
-def _processes(found: Comparison) -> str:
-    timed = f"{len(found.processes)} processes"
-    return f"{found.counted} processes counted, {timed} timed" if found.counted else timed
+def _folded(title: str, lines: Sequence[str]) -> list[str]:
+    return [f"<details><summary>{title}</summary>", "", *lines, "", "</details>", ""]
 
 
-def picture(found: Comparison, path: Path) -> None:
-    """Draw every ratio with its interval; what is slower or faster is coloured.
-
-    Raises:
-        RecordError: the file cannot be written.
-    """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    from llgbench.report import plots
-
-    rows = found.rows[::-1]
-    colours = {"slower": "#b2182b", "faster": "#2166ac", "same": "#4d4d4d", "unclear": "#bababa"}
-    figure, axes = plt.subplots(figsize=(8, 1.2 + 0.19 * len(rows)), layout="constrained")
-    low, high = 1 - 5 * found.plan.threshold, 1 + 5 * found.plan.threshold
-    for at, row in enumerate(rows):
-        e = row.estimate
-        low, high = min(low, e.ratio * 0.98), max(high, e.ratio * 1.02)
-        axes.plot([e.low, e.high], [at, at], color=colours[row.verdict], linewidth=1.5)
-        axes.plot([e.ratio], [at], "o", color=colours[row.verdict], markersize=3.5)
-    axes.axvspan(
-        1 - found.plan.threshold, 1 + found.plan.threshold, color="#d9d9d9", alpha=0.5, linewidth=0
-    )
-    axes.axvline(1, color="black", linewidth=0.6)
-    axes.set_xlim(low, high)
-    axes.set_ylim(-1, len(rows))
-    named = [visible(f"{r.case}  {r.metric}") for r in rows]
-    axes.set_yticks(range(len(rows)), named, fontsize=6)
-    axes.set_xlabel("new / old, with 95% interval; the band is the threshold")
-    axes.set_title(found.verdict, fontsize=10)
-    for word, colour in colours.items():
-        axes.plot([], [], color=colour, label=word)
-    axes.legend(fontsize=7, loc="lower right")
-    files.write(path, plots.png(figure, 140), error=RecordError)
-    plt.close(figure)
-
-
-def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return markdown_table(head, rows)
+def _fenced(lines: list[str], language: str) -> list[str]:
+    mark = fence(lines)
+    return [f"{mark}{language}", *lines, mark]
 
 
 def _us(ns: float) -> str:
     return number(ns / 1000)
 
 
+def _ratio(e: Estimate) -> tuple[str, str]:
+    return _change(e.ratio), f"{_change(e.low)} to {_change(e.high)}"
+
+
 def _change(ratio: float) -> str:
-    return f"{ratio - 1:+.1%}"
-
-
-def _interval(e: Estimate) -> str:
-    return f"{e.low - 1:+.1%} to {e.high - 1:+.1%}"
+    return f"{ratio - 1:+.1%}".replace("-0.0%", "+0.0%")
