@@ -1,29 +1,49 @@
-"""Batches: how late the slowest mask of a step is, by sequences and threads.
+"""Batches: how late the slowest mask of a step is, by sequences and threads."""
 
-``setup_cache`` runs everything once; each benchmark then looks its value up.
-"""
-
-from llgbench import batch_suite, suite
+from llgbench import batch_suite
 
 
 def setup_cache():
-    """Run the batches."""
-    return batch_suite.measure()
-
-
-setup_cache.timeout = 1800
+    """Begin a run; nothing is measured here."""
+    return batch_suite.begin()
 
 
 class Batch:
-    """json-tool-call on llama-bpe, by the pool; drafts have four tokens; times in nanoseconds."""
+    """json-tool-call on llama-bpe, greedy_tokenize, by the pool; drafts have four tokens."""
 
-    version = "1"
-    params = (batch_suite.parameters(),)
-    param_names = ("sequences | threads",)
-    timeout = 60
+    version = "2"
+    unit = "seconds"
+    params = (batch_suite.SEQUENCES, batch_suite.THREADS)
+    param_names = ("sequences", "threads")
+    timeout = 900
 
-    def setup(self, found, parameter):
-        suite.require(found, parameter)
+    def setup(self, run, sequences, threads):
+        self.metrics = batch_suite.batch(run, sequences, threads)
 
+    def track_step_p50(self, *_):
+        """Return the median of the steps: until the slowest mask of a step is there."""
+        return self.metrics.seconds("step_p50")
 
-suite.give(Batch, ["step_p50", "step_p99", "consume", "clone", "validate", "drafted", "rollback"])
+    def track_step_p99(self, *_):
+        """Return the 99th percentile of the steps."""
+        return self.metrics.seconds("step_p99")
+
+    def track_consume(self, *_):
+        """Return the consumption of a token."""
+        return self.metrics.seconds("consume")
+
+    def track_clone(self, *_):
+        """Return the cloning of a matcher, where a text begins."""
+        return self.metrics.seconds("clone")
+
+    def track_validate(self, *_):
+        """Return the validation of a draft of four tokens."""
+        return self.metrics.seconds("validate")
+
+    def track_drafted(self, *_):
+        """Return the masks of a draft."""
+        return self.metrics.seconds("drafted")
+
+    def track_rollback(self, *_):
+        """Return the rollback of what is refused of a draft."""
+        return self.metrics.seconds("rollback")

@@ -1,7 +1,4 @@
-"""One pass of a mask over the candidates, beside llama.cpp's own loop.
-
-Apart from decode.py, whose ``setup_cache`` ASV would run for these too.
-"""
+"""One pass of a mask over the candidates, beside llama.cpp's own loop."""
 
 from llgbench import decode_suite
 
@@ -9,20 +6,19 @@ from llgbench import decode_suite
 class Apply:
     """One mask over all candidates: llgbench's pass, and llama.cpp's loop beside it."""
 
-    version = "1"
-    params = (decode_suite.apply_parameters(),)
-    param_names = ("tokens | allowed",)
+    version = "2"
+    params = (decode_suite.TOKENS, decode_suite.ALLOWED)
+    param_names = ("tokens", "allowed")
     timeout = 60
 
-    def track_ours(self, parameter):
+    def track_ours(self, tokens, allowed):
         """Return the median of llgbench's pass."""
-        return decode_suite.apply(parameter)[0]
+        return decode_suite.apply(tokens, allowed).seconds("ours")
 
-    track_ours.unit = "ns"
+    track_ours.unit = "seconds"
 
-    def track_of_llama_cpp(self, parameter):
+    def track_of_llama_cpp(self, tokens, allowed):
         """Return llgbench's pass in percent of llama.cpp's loop."""
-        ours, plain = decode_suite.apply(parameter)
-        return 100 * ours / plain
+        return decode_suite.apply(tokens, allowed).get("of_llama_cpp")
 
     track_of_llama_cpp.unit = "%"

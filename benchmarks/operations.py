@@ -6,30 +6,30 @@ from llgbench import suite
 class Operations:
     """Medians over all steps of a case's texts, after the lexer's states are built."""
 
-    version = "1"
-    unit = "ns"
-    param_names = ("configuration",)
+    version = "2"
+    unit = "seconds"
     params = (
-        [
-            "json-nested | llama-bpe | greedy_tokenize",
-            "json-nested | llama-bpe | greedy_lexeme_fallback",
-            "json-nested | llama-spm | greedy_tokenize",
-            "fstring-pieces | llama-bpe | greedy_tokenize",
-        ],
+        ["json-nested", "fstring-pieces"],
+        ["llama-bpe", "llama-spm"],
+        ["greedy_tokenize", "greedy_lexeme_fallback"],
     )
+    param_names = ("case", "vocab", "variant")
     timeout = 120
 
-    def setup(self, configuration):
-        suite.require_available(configuration)
+    def setup(self, case, vocab, variant):
+        self.operations = suite.Operations(case, vocab, variant)
 
-    def track_rollback(self, configuration):
+    def teardown(self, case, vocab, variant):
+        self.operations.close()
+
+    def track_rollback(self, case, vocab, variant):
         """Roll one token back."""
-        return suite.operation(configuration, "rollback")
+        return self.operations.measure("rollback").seconds("rollback")
 
-    def track_validate(self, configuration):
+    def track_validate(self, case, vocab, variant):
         """Validate the next 16 tokens."""
-        return suite.operation(configuration, "validate")
+        return self.operations.measure("validate").seconds("validate")
 
-    def track_forced(self, configuration):
+    def track_forced(self, case, vocab, variant):
         """Ask for the forced tokens."""
-        return suite.operation(configuration, "forced")
+        return self.operations.measure("forced").seconds("forced")

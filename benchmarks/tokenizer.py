@@ -2,56 +2,49 @@
 
 from llgbench import suite
 
-CONFIGURATIONS = [
-    "llama-spm | baseline",
-    "llama-spm | greedy_tokenize",
-    "llama-bpe | baseline",
-    "llama-bpe | greedy_tokenize",
-    "gemma-4 | greedy_tokenize",
-]
 
+class _Built:
+    """A vocab and a variant that builds its tokenizer on it."""
 
-class Tokenizer:
-    """llg_new_tokenizer on a vocab, as a variant calls it."""
-
-    version = "1"
-    params = (CONFIGURATIONS,)
-    param_names = ("vocab | variant",)
+    params = (suite.VOCABS, ["baseline", "greedy_tokenize"])
+    param_names = ("vocab", "variant")
     timeout = 120
 
-    def setup(self, configuration):
-        vocab, variant = (part.strip() for part in configuration.split("|"))
+    def setup(self, vocab, variant):
         self.builder = suite.TokenizerBuilder(vocab, variant)
 
-    def teardown(self, configuration):
+    def teardown(self, vocab, variant):
         self.builder.close()
 
-    def track_build(self, configuration):
-        """Three builds, in nanoseconds."""
-        return {"samples": [self.builder.tokenizer_ns() for _ in range(3)], "number": 1}
 
-    track_build.unit = "ns"
+class Tokenizer(_Built):
+    """llg_new_tokenizer on a vocab, as a variant calls it."""
 
-    def track_table(self, configuration):
-        """The token table as a share of the tokenizer: at most 1.5."""
-        table = min(self.builder.table_ns() for _ in range(3))
-        return table / min(self.builder.tokenizer_ns() for _ in range(3))
+    version = "2"
+
+    def track_build(self, vocab, variant):
+        """Return the times of three builds."""
+        return self.builder.builds().seconds("build")
+
+    track_build.unit = "seconds"
+
+    def track_table(self, vocab, variant):
+        """Return the token table as a share of the tokenizer: at most 1.5."""
+        return self.builder.builds().get("table")
 
     track_table.unit = "ratio"
 
-    def peakmem_build(self, configuration):
-        """The whole process with the vocab open and one tokenizer."""
+    def peakmem_build(self, vocab, variant):
+        """Build one tokenizer: the whole process with the vocab open."""
         self.builder.tokenizer_ns()
 
 
-class TokenBytes:
+class TokenBytes(_Built):
     """Tokens whose bytes a variant gives llguidance wrong."""
 
     version = "1"
     unit = "tokens"
-    params = (CONFIGURATIONS,)
-    param_names = ("vocab | variant",)
 
-    def track_wrong_tokens(self, configuration):
+    def track_wrong_tokens(self, vocab, variant):
         """Count them."""
-        return suite.wrong_tokens(*(part.strip() for part in configuration.split("|")))
+        return self.builder.wrong_tokens()

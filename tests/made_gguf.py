@@ -183,10 +183,14 @@ IDS = (
 
 def _item(made: Gguf, rng: Random) -> None:
     """Alter, drop, double or swap items of an array."""
-    values = [entry.value for entry in made.entries if isinstance(entry.value, list)]
+    values: list[list[object]] = [
+        entry.value  # type: ignore[misc]
+        for entry in made.entries
+        if isinstance(entry.value, list)
+    ]
     if not values:
         return
-    items: list[object] = rng.choice(values)  # type: ignore[assignment]
+    items = rng.choice(values)
     if not items:
         return
     at, other = rng.randrange(len(items)), rng.randrange(len(items))

@@ -10,7 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from llgbench.inputs.configuration import Configuration
-from llgbench.records.record import Arrays, Entry, Record, Writer, read
+from llgbench.records.entry import Entry
+from llgbench.records.packed import Arrays
+from llgbench.records.record import Record, Writer, read
 
 PROVENANCE: dict[str, Any] = {
     "llgbench": "0.1.0",

@@ -261,3 +261,22 @@ def test_the_whole_results_have_alerts(whole: Path) -> None:
     done = CliRunner().invoke(alerts_command, ["--results", str(whole)])
     assert done.exit_code == 1
     assert "NEW" in done.stdout
+
+
+def test_results_from_before_parameters_were_axes_are_read(tmp_path: Path) -> None:
+    """One joined string, nanoseconds, and in the oldest no unit at all."""
+    from llgbench.asv import metrics, series
+    from llgbench.asv.history import History
+    from llgbench.report.asv_tables import asv_tables
+
+    benchmark, joined = "grid.Cases.track_cold_mask_p50", "listed | llama-bpe | baseline"
+    path = made_results.write_commit(tmp_path, made_results.commit(1), {benchmark: 25_400.0})
+    path.write_text(path.read_text().replace("'listed'", f"'{joined}'"))
+    made_results.write_index(tmp_path, {benchmark: "ns"})
+    (table,) = asv_tables(asv_results.read_asv(tmp_path))
+    assert table.rows == ((benchmark, joined, "25.4 µs"),)
+    known = asv_results.benchmarks(tmp_path)
+    ((one, points),) = series.collect(asv_results.read(tmp_path), known, History()).items()
+    assert (one.parameters, [point.value for point in points]) == (joined, [25_400.0])
+    for unit in ("ns", "unit", ""):
+        assert metrics.of(benchmark, unit) == metrics.NS

@@ -11,7 +11,8 @@ import pytest
 from conftest import Lab
 from made_answers import answer, times
 
-from llgbench.asv import commit_benchmarks, suite
+from llgbench.asv import commit_benchmarks
+from llgbench.asv.cells import Values
 from llgbench.asv.commit_benchmarks import METRICS, MIN_PROCESSES, PROCESSES, parameter
 from llgbench.compare.facts import Difference
 from llgbench.compare.messages import Answer, Job, SideTimes
@@ -35,13 +36,13 @@ def made_up(job: Job) -> Answer:
     return answer(side(load), side(load * 1.5), job.cases, job.vocab)
 
 
-def measure(engine: Engine, work: Callable[[Job], Answer], *cases: str) -> suite.Values:
+def measure(engine: Engine, work: Callable[[Job], Answer], *cases: str) -> Values:
     return commit_benchmarks.measure(
         cases or ("a",), ("v",), engine.sha256, library=engine.path, work=work
     )
 
 
-def metrics_of(found: suite.Values, case: str = "a", vocab: str = "v") -> dict[str, Any]:
+def metrics_of(found: Values, case: str = "a", vocab: str = "v") -> dict[str, Any]:
     metrics = found[parameter(case, vocab)]
     assert isinstance(metrics, dict), metrics
     return metrics
@@ -74,7 +75,7 @@ def test_killed_processes_are_no_samples_and_too_few_are_no_value(wheel: Engine)
     lost += 1
     found = measure(wheel, work)
     with pytest.raises(NotImplementedError, match=f"{MIN_PROCESSES - 1} of {PROCESSES} processes"):
-        suite.require(found, parameter("a", "v"))
+        commit_benchmarks.look_up(found, "a", "v")
 
 
 def test_a_case_that_a_commit_refuses_leaves_the_others(wheel: Engine) -> None:

@@ -15,7 +15,8 @@ import pytest
 from conftest import Lab
 from test_plots import assert_readable
 
-from llgbench.asv import decode_suite, suite
+from llgbench.asv import decode_suite
+from llgbench.asv.cells import row as row_of
 from llgbench.commands import decode as command
 from llgbench.decode import loop as decode
 from llgbench.decode import measurement, plan, recording, summary
@@ -310,37 +311,33 @@ def test_the_commands_choices_are_the_packages() -> None:
     assert command.MAX_THREADS == model.MAX_THREADS
 
 
-def test_asv_parameters_are_strings_and_cheap() -> None:
-    found = decode_suite.parameters()
-    assert len(set(found)) == len(found)
-    assert all(len(text.split(" | ")) == 3 for text in found)
-    asked = [
-        f"{vocab} | {variant} | {mode}"
-        for request in decode_suite.requests()
-        for vocab in request.vocabs
-        for variant in request.variants
-        for mode in request.modes
-    ]
-    assert sorted(asked) == sorted(found)
+def test_asv_asks_for_what_its_axes_name() -> None:
+    for vocab in decode_suite.VOCABS:
+        asked = decode_suite.request(vocab)
+        assert (asked.vocabs, asked.modes) == ((vocab,), ("mask-first",))
+        assert list(asked.variants) == decode_suite.VARIANTS
+    assert list(decode_suite.modes_request().modes) == decode_suite.MODES
 
 
 def test_asv_times_both_passes() -> None:
-    for parameter in decode_suite.apply_parameters():
-        assert min(decode_suite.apply(parameter, rounds=2)) > 0
+    for tokens in decode_suite.TOKENS:
+        for allowed in decode_suite.ALLOWED:
+            found = decode_suite.apply(tokens, allowed, rounds=2)
+            for metric in ("ours", "of_llama_cpp"):
+                value = found.get(metric)
+                assert isinstance(value, float)
+                assert value > 0
 
 
 def test_asv_says_why_there_is_no_value(recorded: tuple[Record, Path]) -> None:
-    values: suite.Values = {}
-    for entry in recorded[0].entries:
-        values |= decode_suite._values(entry)
-    right = f"{SPM} | greedy_tokenize | mask-first"
-    step = suite.look_up(values, right, "step")
+    values = decode_suite.values(recorded[0].entries)
+    step = row_of(values, f"{SPM} | greedy_tokenize | mask-first").get("step")
     assert isinstance(step, float)
     assert step > 0
     with pytest.raises(NotImplementedError, match="drops the grammar"):
-        suite.require(values, f"{SPM} | token_to_piece | mask-first")
+        row_of(values, f"{SPM} | token_to_piece | mask-first")
     with pytest.raises(NotImplementedError, match="not measured"):
-        suite.require(values, "none")
+        row_of(values, "none")
 
 
 @pytest.mark.parametrize(

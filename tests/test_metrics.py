@@ -75,10 +75,3 @@ def test_a_unit_that_asv_made_up_is_none() -> None:
 def test_a_cost_rises_where_it_becomes_worse() -> None:
     assert Metric("ns", "time").cost(3.0) == 3.0
     assert Metric("tokens/s", "time", "more").cost(3.0) == -3.0
-
-
-def test_a_metric_that_is_declared_nowhere_is_refused() -> None:
-    from llgbench.asv import suite
-
-    with pytest.raises(ValueError, match=r"Nowhere\.time"):
-        suite.give(type("Nowhere", (), {}), ["time"])

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from llgbench import output
+from llgbench import output, shown
 
 PRINTS = """
 import sys
@@ -61,15 +61,15 @@ def table(rows: list[output.Row], monkeypatch: pytest.MonkeyPatch, title: str = 
 
 @pytest.mark.parametrize("text", ["[/b]", "[a-z0-9_]", "[red]x[/red]", ":smile:", "\\[b]", "]["])
 def test_markup_is_shown_as_it_is(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    shown = table([{text: text, "n": 1}], monkeypatch, title=text)
-    assert shown.count(text) == 3
+    written = table([{text: text, "n": 1}], monkeypatch, title=text)
+    assert written.count(text) == 3
 
 
 def test_what_would_move_the_cursor_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = table([{"a": "x\ny\tz\x1b[2J\x9b\u202e"}], monkeypatch, title="a\nb\r")
-    assert shown.splitlines()[0] == "a\\nb\\r"
-    assert "x\\ny\\tz\\x1b[2J\\x9b\\u202e" in shown
-    assert len(shown.splitlines()) == 3
+    written = table([{"a": "x\ny\tz\x1b[2J\x9b\u202e"}], monkeypatch, title="a\nb\r")
+    assert written.splitlines()[0] == "a\\nb\\r"
+    assert "x\\ny\\tz\\x1b[2J\\x9b\\u202e" in written
+    assert len(written.splitlines()) == 3
 
 
 def test_a_progress_line_has_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,3 +103,47 @@ def test_a_full_stdout_is_said_in_one_line(name: str) -> None:
         )  # fmt: skip
     last = done.stderr.splitlines()[-1]
     assert last.endswith("cannot write to standard output: No space left on device")
+
+
+# ---- tables that fit ----
+
+
+def test_numbers_stand_to_the_right_and_empty_rows_are_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows: list[output.Row] = [
+        {"": "p50", "a": "1.00", "b": "12.0 (≈1.20×)"},
+        {"": "p99.9", "a": "–", "b": None},
+        {"": "verdict", "a": "right in 4 of 4", "b": "–"},
+        {"": "p99", "a": "1,234", "b": "1.0%"},
+    ]
+    lines = table(rows, monkeypatch).splitlines()
+    assert [line.split()[0] for line in lines[1:]] == ["p50", "verdict", "p99"]
+    width = len(lines[2])
+    assert lines[1].index("1.00") + 4 == lines[3].index("1,234") + 5
+    assert len(lines[1]) == len(lines[3].rstrip()) == len(lines[1].rstrip())
+    assert width <= 100
+
+
+@pytest.mark.parametrize("columns", [3, 12, 30])
+def test_a_wide_table_folds_and_nothing_is_cut(
+    monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    row: dict[str, object] = {"case": "github-workflow", "vocab": "llama-bpe"}
+    row |= {f"sibling p{at}": 1234567.0 + at for at in range(columns)}
+    row["verdict"] = "wrong: " + "allows " * 30
+    text = table([row], monkeypatch)
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert all(f"{1234567 + at:,}" in text for at in range(columns))
+    assert text.count("allows") == 30
+    # Each block says what it is of.
+    assert text.count("github-workflow") >= 1 + (columns > 10)
+
+
+def test_the_same_time_is_shown_alike_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    for ns in (999, 1000, 9_994, 9_996, 12_345, 99_949, 99_960, 123_456, 1_234_567):
+        us = shown.microseconds(ns)
+        assert shown.cell(us) == shown.number(ns / 1000)
+        assert shown.number(ns / 1000) in table([{"us": us}], monkeypatch)
+        assert json.loads(json.dumps(us)) == us

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from test_cli import llgbench, refused
+from in_process import llgbench
+from test_cli import refused
 
 from llgbench.engines import peers, store
 from llgbench.engines.peers import PeerSpec

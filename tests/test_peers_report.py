@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from conftest import Lab
-from test_cli import llgbench
+from in_process import llgbench
 
 from llgbench.peers.results import CaseResult, Difference, Masks, Pairs, Samples
 from llgbench.report import peers as report

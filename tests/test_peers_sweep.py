@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from conftest import Lab
-from test_cli import llgbench, refused
+from in_process import llgbench
+from test_cli import refused
 
 from llgbench.errors import RecordError, UnavailableError
 from llgbench.inputs.maskbench import load_maskbench

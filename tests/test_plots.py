@@ -15,7 +15,7 @@ from matplotlib.text import Text
 
 from llgbench.errors import RecordError
 from llgbench.records.record import Record
-from llgbench.report import document, frames, plots
+from llgbench.report import document, families, plots, view
 
 MANY = np.arange(1, 2001, dtype=np.uint64) * 1000
 SHOWN_PX = 800
@@ -233,4 +233,4 @@ def test_any_name_can_be_drawn_and_stands_in_its_cell(tmp_path: Path, name: str)
     rows = [line for line in text.splitlines() if line.startswith("| ") and "baseline on" in line]
     assert rows
     assert not any("<" in line.replace("\\<", "") for line in rows)
-    assert frames.families(frames.View(made), name) == {name: [(16, f"{name}@16")]}
+    assert families.families(view.View(made), name) == {name: [(16, f"{name}@16")]}

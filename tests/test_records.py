@@ -22,8 +22,12 @@ from hypothesis.extra.numpy import arrays
 from made_records import PROVENANCE, entry, record, unavailable
 
 from llgbench.errors import LlgbenchError, RecordError
+from llgbench.records import packed
 from llgbench.records import record as records
-from llgbench.records.record import Arrays, Entry, Writer, by_round, read
+from llgbench.records.entry import Entry
+from llgbench.records.packed import Arrays
+from llgbench.records.record import Writer, read
+from llgbench.records.times import by_round
 
 THREE = (entry("baseline"), entry("token_to_piece"), unavailable("greedy_lexeme_fallback"))
 
@@ -46,7 +50,7 @@ def same(one: Entry, other: Entry) -> bool:
     st.lists(arrays(np.uint64, st.integers(0, 8), elements=st.integers(0, 2**64 - 1)), max_size=5)
 )
 def test_unpack_gives_back_what_pack_took(replays: Arrays) -> None:
-    back = records.unpack(json.loads(json.dumps(records.pack(replays))))
+    back = packed.unpack(json.loads(json.dumps(packed.pack(replays))))
     assert [a.tolist() for a in back] == [a.tolist() for a in replays]
     assert all(a.dtype == np.uint64 for a in back)
 

@@ -17,6 +17,7 @@ from llgbench.errors import GrammarError
 from llgbench.inputs import case_file
 from llgbench.measure.replay import End, Op, replay, with_end
 from llgbench.measure.rounds import Rounds, Samples, Subject, measure
+from llgbench.records import stats
 
 OPEN = "start: /[a-c]+/"  # may always go on
 CLOSED = 'start: "ab"'  # ends by itself
@@ -382,6 +383,29 @@ def test_each_subject_gets_its_share(
         assert len(samples.cached_mask_ns) == cached * len(traces)
         assert len(samples.allowed) == len(samples.mask_hash) == len(traces)
         assert samples.inside_ns >= sum(samples.compile_ns)
+
+
+def test_rounds_go_on_until_the_masks_carry_a_p99(byte_tokenizer: Tokenizer) -> None:
+    subjects = {"a": Subject(byte_tokenizer, OPEN), "b": Subject(byte_tokenizer, CLOSED)}
+    traces = [ids(b"ab"), ids(b"b")]
+    found = measure(subjects, traces, Rounds(cold=2, warm=4, cached=2, sibling=2, seconds=60))
+    masks = {name: sum(map(len, samples.cold_mask_ns)) for name, samples in found.items()}
+    fewest = min(masks, key=lambda name: masks[name])
+    last = sum(map(len, found[fewest].cold_mask_ns[-len(traces) :]))
+    # Enough, and not one round more than it takes; every round alike.
+    assert masks[fewest] - last < stats.needed(99) <= masks[fewest]
+    for samples in found.values():
+        assert len(samples.warm_mask_ns) == 2 * len(samples.cold_mask_ns)
+
+
+def test_rounds_stop_at_their_time_and_where_nothing_is_measured() -> None:
+    rounds = Rounds(cold=2, seconds=10)
+    assert rounds.go_on(1, 0, 99)
+    assert rounds.go_on(2, 6, 9.9)
+    assert not rounds.go_on(2, 6, 10)
+    assert not rounds.go_on(2, 1000, 1)
+    assert not rounds.go_on(2, 0, 1)
+    assert not Rounds(cold=2).go_on(2, 6, 0)
 
 
 def test_what_measure_collects(byte_tokenizer: Tokenizer) -> None:

@@ -15,11 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_records import entry, record, unavailable
 
+from llgbench import shown
 from llgbench.errors import InputError, RecordError
 from llgbench.records.record import Record
+from llgbench.records.times import replays
 from llgbench.report import document, tables
-from llgbench.report.frames import Column, View, frame, replays
-from llgbench.report.tables import Table
+from llgbench.report.asv_tables import asv_tables, with_unit
+from llgbench.report.frames import frame
+from llgbench.report.table import Table
+from llgbench.report.view import Column, View
 
 THOUSAND = np.arange(1, 1001, dtype=np.uint64) * 1000  # 1 to 1000 µs
 
@@ -396,7 +400,7 @@ def test_report_into_what_is_no_folder_is_refused(tmp_path: Path) -> None:
      (99.96, "100"), (1234567.0, "1,234,567")],
 )  # fmt: skip
 def test_numbers_have_three_significant_digits(value: float | None, text: str) -> None:
-    assert tables.number(value) == text
+    assert shown.number(value) == text
 
 
 # ---- ASV -----------------------------------------------------------------------------------------
@@ -436,7 +440,7 @@ def test_the_newest_commit_of_asv_is_shown(tmp_path: Path) -> None:
     Results.load(str(path))  # the made file is one of ASV's
     found = document.read_asv(tmp_path)
     assert {v.commit for v in found} == {"b" * 40}
-    [table] = tables.asv_tables(found)
+    [table] = asv_tables(found)
     assert table.rows == (
         ("grid.Times.track_p99", "a | b", "2.50 µs"),
         ("plain.track_count", "", "7"),
@@ -474,4 +478,4 @@ def test_damaged_asv_results_are_refused(tmp_path: Path, content: str, message: 
      (3.5, "", "3.50"), (3.0, "tokens", "3 tokens")],
 )  # fmt: skip
 def test_values_are_shown_with_their_unit(value: float | None, unit: str, text: str) -> None:
-    assert tables.with_unit(value, unit) == text
+    assert with_unit(value, unit) == text

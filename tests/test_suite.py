@@ -8,9 +8,8 @@ import itertools
 import math
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -18,9 +17,11 @@ from made_records import entry
 
 from llgbench import paths
 from llgbench.asv import batch_suite, decode_suite, suite
-from llgbench.inputs.configuration import Configuration
+from llgbench.asv.cells import Metrics, Run, row
+from llgbench.inputs.configuration import Configuration, grid
 from llgbench.measure import recording
 from llgbench.measure.rounds import Rounds
+from llgbench.records.record import read
 
 ROOT = Path(__file__).resolve().parents[1]
 MODULES = sorted(p.stem for p in (ROOT / "benchmarks").glob("*.py") if p.stem != "__init__")
@@ -33,27 +34,20 @@ def _importable() -> Iterator[None]:
     sys.path.remove(str(ROOT))
 
 
-@pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> suite.Values:
-    """Return the whole quick grid, measured once with the fewest rounds."""
-    quick = recording.QUICK
-    try:
-        recording.QUICK = Rounds(cold=1, warm=1, cached=1, sibling=1)
-        return suite.measure(tmp_path_factory.mktemp("results"))
-    finally:
-        recording.QUICK = quick
+one_round = partial(decode_suite.request, rounds=1)
 
 
 @pytest.fixture(scope="module")
-def decoded(tmp_path_factory: pytest.TempPathFactory) -> suite.Values:
-    """Return the decode benchmarks' values on one vocab, of one round."""
-    return decode_suite.measure(tmp_path_factory.mktemp("decoded"), ("llama-spm",), rounds=1)
-
-
-@pytest.fixture(scope="module")
-def batched(tmp_path_factory: pytest.TempPathFactory) -> suite.Values:
-    """Return the batch benchmarks' values of few steps."""
-    return batch_suite.measure(tmp_path_factory.mktemp("batched"), steps=50)
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """Return a run of ASV's in which everything is measured with the fewest rounds."""
+    folder = tmp_path_factory.mktemp("run")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recording, "QUICK", Rounds(cold=1, warm=1, cached=1, sibling=1))
+        modes = partial(decode_suite.modes_request, rounds=1)
+        patch.setattr(decode_suite, "modes_request", lambda _: modes())
+        patch.setattr(decode_suite, "request", lambda vocab, _: one_round(vocab))
+        patch.setattr(batch_suite, "request", partial(batch_suite.request, steps=50))
+        yield Run(str(folder), "feed", str(folder / "results"))
 
 
 def _benchmarks() -> list[tuple[str, str, str]]:
@@ -71,33 +65,12 @@ def _benchmarks() -> list[tuple[str, str, str]]:
         sys.path.remove(str(ROOT))
 
 
-_caches: dict[str, Any] = {}
-
-
-# What a module's setup_cache would take minutes for stands in a fixture.
-FIXTURES = {
-    "benchmarks.grid": "found",
-    "benchmarks.decode": "decoded",
-    "benchmarks.batch": "batched",
-}
-
-
-def _cache(module: ModuleType, request: pytest.FixtureRequest) -> Any:
-    if module.__name__ in FIXTURES:
-        return request.getfixturevalue(FIXTURES[module.__name__])
-    if module.__name__ not in _caches:
-        _caches[module.__name__] = module.setup_cache()
-    return _caches[module.__name__]
-
-
 @pytest.mark.parametrize(("module", "owner", "method"), _benchmarks())
-def test_every_benchmark_and_parameter_runs(
-    module: str, owner: str, method: str, request: pytest.FixtureRequest
-) -> None:
+def test_every_benchmark_and_parameter_runs(module: str, owner: str, method: str, run: Run) -> None:
     loaded = importlib.import_module(f"benchmarks.{module}")
     subject: Any = getattr(loaded, owner)
     assert getattr(subject, "version", None), "without a version ASV hashes the method alone"
-    cache = (_cache(loaded, request),) if hasattr(loaded, "setup_cache") else ()
+    cache = (run,) if hasattr(loaded, "setup_cache") else ()
     ran = 0
     reasons = []
     for parameters in itertools.product(*getattr(subject, "params", ())):
@@ -111,7 +84,7 @@ def test_every_benchmark_and_parameter_runs(
             continue  # n/a, its reason on screen
         value = getattr(instance, method)(*cache, *parameters)
         if hasattr(instance, "teardown"):
-            instance.teardown(*parameters)
+            instance.teardown(*cache, *parameters)
         ran += 1
         if isinstance(value, dict):
             assert value["samples"]
@@ -123,59 +96,93 @@ def test_every_benchmark_and_parameter_runs(
     assert ran, "not one parameter runs here"
 
 
-def test_what_is_wrong_is_not_pooled(found: suite.Values) -> None:
-    wrong = found["json | llama-spm | baseline"]
-    assert isinstance(wrong, str)
-    assert "wrong" in wrong
-    right = found["json | llama-spm | greedy_tokenize"]
-    assert isinstance(right, dict)
-    assert right["right_cases"] == 4
+def test_what_is_wrong_is_not_pooled(run: Run) -> None:
+    with pytest.raises(NotImplementedError, match=r"json \| llama-spm \| baseline: wrong"):
+        suite.pooled(run, "llama-spm", "baseline")
+    assert suite.pooled(run, "llama-spm", "greedy_tokenize").get("right_cases") == 4
+
+
+def test_a_cell_costs_itself_and_is_measured_once(run: Run, tmp_path: Path) -> None:
+    own = Run(str(tmp_path), "own", str(tmp_path / "results"))
+    found = {v: suite.cell(own, "json-tool-call", "llama-spm", v) for v in suite.VARIANTS}
+    (path,) = (tmp_path / "results" / "records").glob("*.jsonl")
+    stored = read(path)
+    assert [e.configuration for e in stored.entries] == [
+        Configuration("json-tool-call", "llama-spm", variant) for variant in suite.VARIANTS
+    ]
+    assert not stored.complete
+    again = suite.cell(own, "json-tool-call", "llama-spm", "baseline")
+    assert again == found["baseline"]
+    assert len(read(path).entries) == 4
+
+
+def test_a_run_grows_one_record_and_ends_it_with_the_grid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = [Configuration(f"json-{at}", "llama-bpe", "baseline") for at in range(2)]
+    monkeypatch.setattr(suite, "grid", lambda *_: small)
+    own = Run(str(tmp_path), "own", str(tmp_path))
+    for at, ended in enumerate((False, True)):
+        suite._store(own, [entry(case=f"json-{at}")])
+        (path,) = (tmp_path / "records").glob("*.jsonl")
+        assert (len(read(path).entries), read(path).complete) == (at + 1, ended)
+    assert len(suite._stored(own)) == 2
 
 
 def test_what_is_not_judged_is_not_counted() -> None:
     empty = entry(case="json-nested", label="not judged", reason="it has no texts")
-    given = entry(case="json-tool-call", label="refused", reason="x")
-    numbers = {"wrong_tokens": 0, "tokenizer_build_ns": 1, "token_table_ns": 1}
-    refused = replace(
-        given,
-        verdict={**given.verdict, "forbidden": 0, "accepted": 0},
-        facts={**given.facts, **numbers},
-    )
-    values = suite.values([empty, refused])
-    assert values[str(empty.configuration)] == "not judged: it has no texts"
-    pooled = values["json | llama-bpe | baseline"]
+    refused = entry(case="json-tool-call", label="refused", reason="x")
+    assert suite.of_entry(empty) == "not judged: it has no texts"
+    pooled = suite.pool([empty, refused])
     assert isinstance(pooled, dict)
     assert pooled["right_cases"] == 1
 
 
-def test_the_figures_are_tracked(found: suite.Values) -> None:
-    metrics = found["json-nested | llama-spm | baseline"]
-    assert isinstance(metrics, dict)
-    assert metrics["wrong_tokens"] == 16410
-    assert metrics["forbidden"] != 0
-    exact = found["json-nested | llama-spm | greedy_tokenize"]
-    assert isinstance(exact, dict)
-    assert (exact["wrong_tokens"], exact["forbidden"]) == (0, 0)
+def test_the_figures_are_tracked(run: Run) -> None:
+    wrong = suite.cell(run, "json-nested", "llama-spm", "baseline")
+    assert wrong.get("wrong_tokens") == 16410
+    assert wrong.get("forbidden") != 0
+    exact = suite.cell(run, "json-nested", "llama-spm", "greedy_tokenize")
+    assert (exact.get("wrong_tokens"), exact.get("forbidden")) == (0, 0)
 
 
-def test_a_percentile_the_sample_cannot_carry_is_no_number(found: suite.Values) -> None:
-    value = suite.look_up(found, "listed | llama-bpe | baseline", "cold_mask_p99_9")
+def test_times_are_in_seconds_where_asv_scales_them(run: Run) -> None:
+    metrics = suite.cell(run, "json-nested", "llama-spm", "greedy_tokenize")
+    ns, seconds = metrics.get("mask_p50"), metrics.seconds("mask_p50")
+    assert isinstance(ns, dict)
+    assert isinstance(seconds, dict)
+    assert seconds["samples"] == [sample / 1e9 for sample in ns["samples"]]
+    assert 1e-7 < seconds["samples"][0] < 1
+
+
+def test_a_percentile_the_sample_cannot_carry_is_no_number(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    value = suite.cell(run, "listed", "llama-bpe", "baseline").seconds("mask_p99_9")
     assert isinstance(value, float)
     assert math.isnan(value)
+    assert "does not carry mask_p99_9" in capsys.readouterr().err
 
 
-def test_an_unavailable_configuration_raises_its_reason() -> None:
-    values: suite.Values = {"x": "no engine"}
-    with pytest.raises(NotImplementedError, match="no engine"):
-        suite.look_up(values, "x", "compile")
-    with pytest.raises(NotImplementedError, match="no engine"):
-        suite.require(values, "x")
+def test_a_metric_of_another_name_is_an_error() -> None:
+    metrics = Metrics("x", {"mask_p50": 1.0})
+    with pytest.raises(KeyError, match="mask_p5"):
+        metrics.seconds("mask_p5")
 
 
-def test_parameters_are_configurations() -> None:
-    for text in (*suite.configurations(), *suite.pooled_configurations()):
-        assert str(Configuration.parse(text)) == text
-    assert set(suite.checkpoint_configurations()) <= set(suite.configurations())
+def test_what_has_no_value_says_why() -> None:
+    with pytest.raises(NotImplementedError, match="x: no engine"):
+        row({"x": "no engine"}, "x")
+    with pytest.raises(NotImplementedError, match="y: it was not measured"):
+        row({}, "y")
+
+
+def test_the_axes_are_the_quick_grid() -> None:
+    named = {(case, vocab) for case in suite.JSON_CASES for vocab in suite.VOCABS}
+    lexer = [*suite.LEXER_CASES, *(f"checkpoint@{n}" for n in suite.LENGTHS)]
+    named |= {(case, vocab) for case in lexer for vocab in suite.LEXER_VOCABS}
+    listed = grid("quick", tuple(suite.VARIANTS), (), ())
+    assert {(c.case, c.vocab) for c in listed} == named
 
 
 def test_importing_the_benchmarks_is_cheap() -> None:

@@ -12,7 +12,8 @@ import faulty_engine
 import numpy as np
 import pytest
 from conftest import ROOT
-from test_gguf_faults import BYTES, write
+from made_gguf import BYTES
+from test_gguf_faults import write
 
 from llgbench.errors import UnknownNameError
 from llgbench.inputs import case_file
@@ -24,7 +25,7 @@ from llgbench.measure import supervisor
 from llgbench.measure.messages import Header, Judged, Kept, Measured
 from llgbench.measure.rounds import Rounds, Unit
 from llgbench.measure.runner import Tally
-from llgbench.records.record import Entry
+from llgbench.records.entry import Entry
 
 ROUNDS = Rounds(cold=2, warm=2, cached=1)
 TIMES = (

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import test_gguf_faults as gguf_files
 from conftest import Lab
+from made_gguf import BYTES
 
 from llgbench.decode import verify
 from llgbench.decode.verify import Verification
@@ -83,7 +84,7 @@ def test_a_vocab_that_llama_cpp_cannot_use_is_a_row(lab: Lab, tmp_path: Path) ->
 
 
 def test_a_vocab_that_kills_llama_cpp_is_a_row(lab: Lab, tmp_path: Path) -> None:
-    broken = gguf_files.write(tmp_path / "twice.gguf", [*gguf_files.BYTES, b"on", b"on"])
+    broken = gguf_files.write(tmp_path / "twice.gguf", [*BYTES, b"on", b"on"])
     first, second = verify.verify((str(broken), "llama-spm"), ("greedy_tokenize",))
     assert first.unavailable == "llama.cpp: token 'on' is listed twice (256 and 257)"
     assert second.right

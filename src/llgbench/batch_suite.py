@@ -1,5 +1,6 @@
 """The name by which ``benchmarks/`` finds :mod:`llgbench.asv.batch_suite`; as with suite."""
 
-from llgbench.asv.batch_suite import measure, parameters
+from llgbench.asv.batch_suite import SEQUENCES, THREADS, batch
+from llgbench.asv.cells import begin
 
-__all__ = ["measure", "parameters"]
+__all__ = ["SEQUENCES", "THREADS", "batch", "begin"]

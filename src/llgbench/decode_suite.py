@@ -1,5 +1,25 @@
 """The name by which ``benchmarks/`` finds :mod:`llgbench.asv.decode_suite`; as with suite."""
 
-from llgbench.asv.decode_suite import apply, apply_parameters, measure, parameters
+from llgbench.asv.cells import begin
+from llgbench.asv.decode_suite import (
+    ALLOWED,
+    MODES,
+    TOKENS,
+    VARIANTS,
+    VOCABS,
+    apply,
+    modes,
+    variants,
+)
 
-__all__ = ["apply", "apply_parameters", "measure", "parameters"]
+__all__ = [
+    "ALLOWED",
+    "MODES",
+    "TOKENS",
+    "VARIANTS",
+    "VOCABS",
+    "apply",
+    "begin",
+    "modes",
+    "variants",
+]

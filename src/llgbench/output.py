@@ -11,9 +11,9 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, Literal
 
 import click
 from rich.console import Console
@@ -21,8 +21,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from llgbench import layout
 from llgbench.errors import FileError
-from llgbench.shown import escaped, visible
+from llgbench.shown import cell, escaped, is_empty, visible
 
 # Exit statuses, the same in every command: something is not as it should be; unusable input; a
 # defect of llgbench itself (EX_SOFTWARE of sysexits.h).
@@ -33,6 +34,9 @@ EXIT_DEFECT = 70
 json_option = click.option("--json", "as_json", is_flag=True, help="Write the table as JSON.")
 
 Row = Mapping[str, Any]
+
+# Of a table in a pipe, which has no width of its own.
+_WIDTH = 100
 
 # What our own words need beyond ASCII, as it is written where a stream cannot encode it.
 _PLAIN = {
@@ -110,26 +114,34 @@ def drop_stdout() -> None:
 def print_table(rows: Sequence[Row], *, title: str = "", as_json: bool = False) -> None:
     """Write rows as a table, or as a JSON list of objects; the keys of the first row are columns.
 
-    Numbers stand to the right, None is shown as a dash. In a pipe nothing is cut or coloured.
+    Numbers stand to the right, None is shown as a dash, and a row of dashes alone is left out. A
+    table is no wider than the terminal, or than 100 columns in a pipe: text is folded, and what
+    still has no room stands below, under the same first columns. Nothing is cut.
     """
     if as_json:
         print_json([dict(row) for row in rows])
         return
     if title:
-        echo(visible(title))  # a table's own title is folded to the table's width
-    table = Table(box=None, pad_edge=False)
-    columns = list(rows[0]) if rows else []
-    for name in columns:
-        numeric = all(_is_number(row.get(name)) for row in rows)
-        table.add_column(
-            Text(visible(name)), justify="right" if numeric else "left", overflow="fold"
-        )
-    for row in rows:
-        table.add_row(*(Text(visible(_cell(row.get(name)))) for name in columns))
+        echo(visible(title))
     # In one piece, and by our own hand: rich ends the process where the reader has gone.
     shown = io.StringIO()
-    _console(shown).print(table)
-    echo(shown.getvalue().removesuffix("\n"))
+    console = _console(shown)
+    names = list(rows[0]) if rows else []
+    cells = [[visible(cell(row.get(name))) for name in names] for row in rows]
+    columns = layout.columns(names, [row for row in cells if not is_empty(row)])
+    for number, block in enumerate(layout.blocks(columns, console.width)):
+        if number:
+            console.print()
+        table = Table(box=None, pad_edge=False, padding=(0, layout.GAP, 0, 0))
+        for column, width in block:
+            side: Literal["right", "left"] = "right" if column.right else "left"
+            table.add_column(
+                Text(column.name), justify=side, overflow="fold", min_width=width, max_width=width
+            )
+        for row in zip(*(column.cells for column, _ in block), strict=True):
+            table.add_row(*map(Text, row))
+        console.print(table)
+    echo("\n".join(line.rstrip() for line in shown.getvalue().splitlines()))
 
 
 def say(line: str) -> None:
@@ -172,37 +184,12 @@ def steps(total: int, what: str) -> Iterator[Steps]:
         yield Steps(progress, total, what)
 
 
-def microseconds(ns: float | None) -> float | None:
-    """Return nanoseconds as microseconds with three significant digits; None stays None."""
-    return None if ns is None else float(f"{ns / 1000:.3g}")
-
-
 def _console(file: io.StringIO) -> Console:
     terminal = sys.stdout.isatty()
-    # A pipe has no width; what is written there must not be folded to 80 columns.
     return Console(
         file=file,
-        width=None if terminal else 10_000,
+        width=None if terminal else _WIDTH,
         force_terminal=terminal,
         color_system=None if os.environ.get("NO_COLOR") else "auto",
         highlight=False,
     )
-
-
-def _is_number(value: Any) -> bool:
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
-
-
-def _cell(value: Any) -> str:
-    match value:
-        case None:
-            return "–"
-        case bool():
-            return "yes" if value else "no"
-        case float():
-            return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:g}"
-        case str() | int():
-            return str(value)
-        case Iterable():
-            return ", ".join(map(str, value))
-    return str(value)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from typing import Any, Literal
+
+import msgspec
 
 # What a decision refers to: source, machine, environment, branch, benchmark, parameters.
 Subject = tuple[str, str, str, str, str, str]
@@ -12,9 +13,8 @@ Subject = tuple[str, str, str, str, str, str]
 State = Literal["new", "accepted", "closed", "better"]
 
 
-@dataclass(frozen=True)
-class Alert:
-    """A stretch of a series that is worse than its best; or a fact that has become better.
+class Rise(msgspec.Struct, frozen=True, kw_only=True):
+    """What became worse, in which series, between which commits; alerts and decisions are of one.
 
     Attributes:
         source: ``asv`` or ``records``.
@@ -28,14 +28,9 @@ class Alert:
         old: the value before, in ``unit``; of records, at the speed the machine had after.
         new: the value reached.
         unit: as the benchmark gives it.
-        state: whether it is open, and decided on.
-        since: day of the first commit that was worse, ISO; of records, the newer one's name.
-        until: the commit that was good again; empty while it lasts.
-        commits: how many were measured since the first that was worse, up to ``until``.
-        reason: why it is accepted; empty where it is not.
     """
 
-    source: Literal["asv", "records"]
+    source: str
     machine: str
     environment: str
     branch: str
@@ -46,11 +41,6 @@ class Alert:
     old: float
     new: float
     unit: str
-    state: State = "new"
-    since: str = ""
-    until: str = ""
-    commits: int = 1
-    reason: str = ""
 
     @property
     def subject(self) -> Subject:
@@ -59,6 +49,29 @@ class Alert:
             self.source, self.machine, self.environment, self.branch, self.benchmark,
             self.parameters,
         )  # fmt: skip
+
+
+class Alert(Rise, frozen=True, kw_only=True):
+    """A stretch of a series that is worse than its best; or a fact that has become better.
+
+    Attributes:
+        state: whether it is open, and decided on.
+        since: day of the first commit that was worse, ISO; of records, the newer one's name.
+        until: the commit that was good again; empty while it lasts.
+        commits: how many were measured since the first that was worse, up to ``until``.
+        reason: why it is accepted; empty where it is not.
+    """
+
+    state: State = "new"
+    since: str = ""
+    until: str = ""
+    commits: int = 1
+    reason: str = ""
+
+    @property
+    def rise(self) -> dict[str, Any]:
+        """What a decision has of it: the fields of :class:`Rise`."""
+        return {name: getattr(self, name) for name in Rise.__struct_fields__}
 
     @property
     def name(self) -> str:
@@ -100,7 +113,7 @@ class Alert:
 
     def to_json(self) -> dict[str, Any]:
         """Return the alert as plain data."""
-        return asdict(self)
+        return msgspec.structs.asdict(self)
 
 
 def _number(value: float) -> str:

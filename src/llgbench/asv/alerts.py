@@ -10,8 +10,10 @@ under version control.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from llgbench.asv import decisions, history, metrics, series, sittings
 from llgbench.asv import results as asv_results
@@ -169,5 +171,5 @@ def _decided(alert: Alert, decided: Sequence[Decision]) -> Alert:
     """Return an alert of records with its decision: of the same series and the same record."""
     for one in decided:
         if one.subject == alert.subject and one.after == alert.after:
-            return replace(alert, state="accepted", reason=one.reason)
+            return msgspec.structs.replace(alert, state="accepted", reason=one.reason)
     return alert

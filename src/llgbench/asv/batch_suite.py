@@ -1,4 +1,4 @@
-"""What the ASV batch benchmarks call; see suite.py for why it is all measured at once.
+"""What the ASV batch benchmarks call: a batch is measured when its first value is asked for.
 
 Cheap to import: ASV's discovery reads the parameters in every process.
 """
@@ -8,63 +8,70 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from llgbench.asv.suite import Values
+from llgbench.asv.cells import Metrics, Run, Values, kept, row
 
 if TYPE_CHECKING:
-    from llgbench.records.record import Entry
+    from llgbench.decode.batch_recording import Request
 
 CASE, VOCAB, VARIANT = "json-tool-call", "llama-bpe", "greedy_tokenize"
-SEQUENCES = (1, 8, 64)
-THREADS = (1, 2)
+SEQUENCES = ("1", "8", "64")
+THREADS = ("1", "2")
 DRAFT = 4
 
 
-def parameters() -> list[str]:
-    """Return ASV's parameters: ``sequences | threads``."""
-    return [f"{n} | {t}" for n in SEQUENCES for t in THREADS]
-
-
-def measure(
-    results: Path | None = None, sequences: tuple[int, ...] = SEQUENCES, steps: int = 1000
-) -> Values:
-    """Run the batches, plain and with drafts, into records and return every tracked value.
+def batch(run: Run, sequences: str, threads: str) -> Metrics:
+    """Return the metrics of one batch, plain and with drafts.
 
     Raises:
-        UnavailableError: llguidance or the vocabulary is not here.
+        NotImplementedError: it is wrong, or llguidance or the vocabulary is not here.
     """
-    from llgbench.decode.batch_recording import Request, record
+    name = f"{sequences} sequences, {threads} threads"
+    values = kept(
+        run, f"batch-{sequences}-{threads}",
+        lambda: _measured(run, name, int(sequences), int(threads)),
+    )  # fmt: skip
+    return row(values, name)
 
-    found: Values = {}
+
+def request(sequences: int, threads: int, draft: int, steps: int = 1000) -> Request:
+    """Return what is measured."""
+    from llgbench.decode.batch_recording import Request
+
+    return Request(
+        (CASE,), (VOCAB,), (VARIANT,), sequences=(sequences,), threads=(threads,), steps=steps,
+        draft=draft,
+    )  # fmt: skip
+
+
+def _measured(run: Run, name: str, sequences: int, threads: int) -> Values:
+    from llgbench.decode.batch_recording import record, summarize, verdict
+    from llgbench.errors import UnavailableError
+
+    times: dict[str, float | None] = {}
     for draft in (0, DRAFT):
-        request = Request(
-            (CASE,), (VOCAB,), (VARIANT,), sequences=sequences, threads=THREADS, steps=steps,
-            draft=draft,
-        )  # fmt: skip
-        for entry in record(request, results).entries:
-            if entry.facts["method"] == "pool":
-                _add(found, entry)
-    return found
-
-
-def _add(found: Values, entry: Entry) -> None:
-    from llgbench.decode.batch_recording import summarize, verdict
-
-    summary = summarize(entry)
-    name = f"{entry.facts['sequences']} | {entry.facts['threads']}"
-    known = found.get(name, {})
-    if summary is None:
-        found[name] = verdict(entry)
-        return
-    if isinstance(known, str):
-        return
-    times = (
-        {"validate": summary.validate, "rollback": summary.rollback, "drafted": summary.ahead}
-        if entry.facts["draft"]
-        else {
-            "step_p50": summary.p50,
-            "step_p99": summary.p99,
-            "consume": summary.consume,
-            "clone": summary.clone,
-        }
-    )
-    found[name] = {**known, **{metric: ns for metric, ns in times.items() if ns is not None}}
+        try:
+            recorded = record(
+                request(sequences, threads, draft), Path(run.results) if run.results else None
+            )
+        except UnavailableError as error:
+            return {name: str(error)}
+        for entry in recorded.entries:
+            if entry.facts["method"] != "pool":
+                continue
+            summary = summarize(entry)
+            if summary is None:
+                return {name: verdict(entry)}
+            if draft:
+                times |= {
+                    "validate": summary.validate,
+                    "rollback": summary.rollback,
+                    "drafted": summary.ahead,
+                }
+            else:
+                times |= {
+                    "step_p50": summary.p50,
+                    "step_p99": summary.p99,
+                    "consume": summary.consume,
+                    "clone": summary.clone,
+                }
+    return {name: dict(times)}

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from llgbench.asv.suite import Value, Values
+    from llgbench.asv.cells import Metrics, Value, Values
     from llgbench.compare.messages import Answer, Job
 
 # A process draws its own addresses and hash seeds, so it gives one sample. Twelve are the fewest
@@ -49,6 +49,17 @@ def ratio_twin(benchmark: str) -> str | None:
 def parameter(case: str, vocab: str) -> str:
     """Return the name of a case and vocab among the values."""
     return f"{case} | {vocab}"
+
+
+def look_up(values: Values, case: str, vocab: str) -> Metrics:
+    """Return the metrics of a case and vocab.
+
+    Raises:
+        NotImplementedError: there are none; ASV shows n/a, stderr says why.
+    """
+    from llgbench.asv.cells import row
+
+    return row(values, parameter(case, vocab))
 
 
 def measure(
@@ -127,7 +138,7 @@ def _metrics(answers: Sequence[Answer], case: str) -> dict[str, Value] | str:
             return answer.refused[case]
     if len(answers) < MIN_PROCESSES:
         return f"{len(answers)} of {PROCESSES} processes lived, at least {MIN_PROCESSES} are needed"
-    found: dict[str, list[float]] = {}
+    found: dict[str, list[float]] = {n: [] for name in METRICS for n in (name, f"{name} ratio")}
     for answer in answers:
         times = answer.cases[case].times
         if times is None:
@@ -137,13 +148,12 @@ def _metrics(answers: Sequence[Answer], case: str) -> dict[str, Value] | str:
         )
         for name in METRICS:
             if name in reference and name in commit:
-                found.setdefault(name, []).append(commit[name])
-                found.setdefault(f"{name} ratio", []).append(commit[name] / reference[name])
+                found[name].append(commit[name])
+                found[f"{name} ratio"].append(commit[name] / reference[name])
+    # On a busy machine a process may replay too seldom to carry a percentile.
     metrics: dict[str, Value] = {
-        name: {"samples": samples, "number": 1}
+        name: {"samples": samples, "number": 1} if len(samples) >= MIN_PROCESSES else None
         for name, samples in found.items()
-        # On a busy machine a process may replay too seldom to carry a percentile.
-        if len(samples) >= MIN_PROCESSES
     }
     differ = any(d.case == case for answer in answers for d in answer.differences)
     metrics["same_masks"] = float(not differ)

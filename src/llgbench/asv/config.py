@@ -18,7 +18,7 @@ from pathlib import Path
 import llgbench
 from llgbench import files, paths
 from llgbench.asv import metrics
-from llgbench.asv.commit_benchmarks import RATIOS, TIMES
+from llgbench.asv.commit_benchmarks import METRICS, RATIOS, TIMES
 from llgbench.engines import git_build, registry
 from llgbench.engines.facts import facts
 from llgbench.errors import InputError, RecordError, UnknownNameError
@@ -27,13 +27,13 @@ from llgbench.inputs.configuration import QUICK_JSON_CASES
 
 _BENCHMARKS = '''"""Masks, tokens and compilation, commit by commit; written by llgbench asv.
 
-Everything is measured once a commit, in processes that also replay the reference engine,
+Everything is measured once per commit, in processes that also replay the reference engine,
 llguidance {release} ({sha256:.12}), turn by turn.
 """
 
 import os
 
-from llgbench.asv import commit_benchmarks, suite
+from llgbench.asv import commit_benchmarks
 
 # Where the cases and vocabularies are; not by ASV's environment, whose name would hold the path.
 os.environ.setdefault({variable!r}, {root!r})
@@ -56,22 +56,22 @@ class _Looked:
     timeout = 60
 
     def setup(self, found, case, vocab):
-        suite.require(found, commit_benchmarks.parameter(case, vocab))
+        self.metrics = commit_benchmarks.look_up(found, case, vocab)
 
 
 class {times}(_Looked):
-    """Times, in nanoseconds; they move with what else the machine does."""
+    """Times; they move with what else the machine does."""
 
-    version = "2"
+    version = "3"
     unit = {time_unit!r}
-
+{time_methods}
 
 class {ratios}(_Looked):
     """Times of the commit / those of the reference; llgbench alerts decides on these."""
 
     version = "2, beside " + REFERENCE
     unit = {ratio_unit!r}
-
+{ratio_methods}
 
 class Sameness(_Looked):
     """1 where every mask of a case is as the reference has it, else 0."""
@@ -80,23 +80,19 @@ class Sameness(_Looked):
     unit = {sameness_unit!r}
 
     def track_masks(self, found, case, vocab):
-        return suite.look_up(found, commit_benchmarks.parameter(case, vocab), "same_masks")
-
-
-def _give(owner, name, metric):
-    def look_up(self, found, case, vocab):
-        return suite.look_up(found, commit_benchmarks.parameter(case, vocab), metric)
-
-    look_up.__name__ = f"track_{{name}}"
-    look_up.__doc__ = f"Return {{metric}}."
-    setattr(owner, look_up.__name__, look_up)
-
-
-for _metric in commit_benchmarks.METRICS:
-    _name = _metric.lower().replace(" ", "_")
-    _give({times}, _name, _metric)
-    _give({ratios}, _name, _metric + " ratio")
+        return self.metrics.get("same_masks")
 '''
+
+
+def _methods(suffix: str, getter: str) -> str:
+    """Return a method for each metric, each a line one can search for."""
+    return "".join(
+        f"""
+    def track_{name.lower().replace(" ", "_")}(self, found, case, vocab):
+        return self.metrics.{getter}({name + suffix!r})
+"""
+        for name in METRICS
+    )
 
 
 def configuration(repo: Path, branch: str) -> dict[str, object]:
@@ -185,7 +181,9 @@ def write(
         ratios=RATIOS,
         variable=paths.ROOT_VARIABLE,
         root=str(paths.root()),
-        time_unit=metrics.NS.unit,
+        time_unit=metrics.SECONDS.unit,
+        time_methods=_methods("", "seconds"),
+        ratio_methods=_methods(" ratio", "get"),
         ratio_unit=metrics.RATIO.unit,
         sameness_unit=metrics.SAME.unit,
     )

@@ -9,38 +9,23 @@ from pathlib import Path
 import msgspec
 
 from llgbench import files
-from llgbench.asv.alert import Alert, Subject
+from llgbench.asv.alert import Alert, Rise
 from llgbench.errors import FileError, InputError, RecordError
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Decision(Rise, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An accepted alert: its series, where it rose and how far, and why that is right.
 
     A rise of the same series that touches the same commits and goes no higher is accepted, so that
     commits measured later in between change nothing. What goes higher, or comes later, is new.
+
+    Attributes:
+        reason: why it is accepted.
+        date: of the decision, ISO.
     """
 
-    source: str
-    machine: str
-    environment: str
-    branch: str
-    benchmark: str
-    parameters: str
-    before: str
-    after: str
-    old: float
-    new: float
-    unit: str
     reason: str
     date: str
-
-    @property
-    def subject(self) -> Subject:
-        """The series; see :attr:`Alert.subject`."""
-        return (
-            self.source, self.machine, self.environment, self.branch, self.benchmark,
-            self.parameters,
-        )  # fmt: skip
 
 
 class _Decisions(msgspec.Struct, forbid_unknown_fields=True):
@@ -75,15 +60,10 @@ def accept(path: Path, alerts: Iterable[Alert], reason: str, now: datetime | Non
         raise InputError("--accept needs a reason that a reader of the history understands")
     date = f"{now or datetime.now(UTC):%Y-%m-%d}"
     fresh = [
-        Decision(
-            source=alert.source, machine=alert.machine, environment=alert.environment,
-            branch=alert.branch, benchmark=alert.benchmark, parameters=alert.parameters,
-            before=alert.before, after=alert.after, old=alert.old, new=alert.new, unit=alert.unit,
-            reason=files.one_line(reason), date=date,
-        )
+        Decision(**alert.rise, reason=files.one_line(reason), date=date)
         for alert in alerts
         if alert.state == "new"
-    ]  # fmt: skip
+    ]
     if fresh:
         table = msgspec.to_builtins(_Decisions([*read(path), *fresh]))
         encoded = msgspec.json.format(msgspec.json.encode(table), indent=2) + b"\n"

@@ -1,7 +1,7 @@
 """What a benchmark's number is: its unit, its kind, and which way is better; declared here alone.
 
-The benchmarks take their units from here, alerts their direction. Cheap to import: ASV's discovery
-imports the benchmarks of every commit.
+The benchmarks have these units, as a test holds; alerts take kind and direction from here. Cheap to
+import: ASV's discovery imports the benchmarks of every commit.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ class Metric:
         return value if self.better == "less" else -value
 
 
-NS = Metric("ns", "time")
+SECONDS = Metric("seconds", "time")
 RATIO = Metric("ratio", "ratio")
 SHARE = Metric("%", "ratio")
 INSTRUCTIONS = Metric("instructions", "time")
 SAME = Metric("yes", "fact", "more")
 
-# What ASV writes where a benchmark names none.
+# What ASV writes where a benchmark names none: our times without a unit are older, in nanoseconds.
 _NO_UNIT = ("", "unit")
+NS = Metric("ns", "time")
 
 # By class and name of the metric, by the name alone, or by the class alone; the first that is
 # there counts. The name is what follows ``track_``.
@@ -55,31 +56,35 @@ _DECLARED = {
     "Sameness.masks": SAME,
     # the grid, and what a server does besides
     "Harness.overhead": RATIO,
-    "Harness.empty_step": NS,
-    "PooledTails": NS,
-    "Cases": NS,
-    "Checkpoints": NS,
-    "Operations": NS,
+    "Harness.empty_step": SECONDS,
+    "PooledTails": SECONDS,
+    "Cases": SECONDS,
+    "Lexer": SECONDS,
+    "Checkpoints": SECONDS,
+    "Operations": SECONDS,
     # the tokenizer
-    "Tokenizer.build": NS,
+    "Tokenizer.build": SECONDS,
     "Tokenizer.table": RATIO,
     # the decode loop
     "tokens_per_second": Metric("tokens/s", "time", "more"),
     "Decode.share": SHARE,
     "Decode.overhead": SHARE,
-    "Decode": NS,
-    "Batch": NS,
-    "Apply.ours": NS,
+    "Decode": SECONDS,
+    "Modes.share": SHARE,
+    "Modes.overhead": SHARE,
+    "Modes": SECONDS,
+    "Batch": SECONDS,
+    "Apply.ours": SECONDS,
     "Apply.of_llama_cpp": SHARE,
     # the greedy lexeme fallback
     "Overhead": RATIO,
-    "Curve": NS,
+    "Curve": SECONDS,
     "Pending": RATIO,
     "OverheadInstructions": RATIO,
     "PendingInstructions": RATIO,
     "CurveInstructions": INSTRUCTIONS,
     # commits of llguidance, as llgbench asv writes them
-    "Masks": NS,
+    "Masks": SECONDS,
     "Ratios": RATIO,
 }
 
@@ -109,6 +114,8 @@ def of(benchmark: str, unit: str) -> Metric:
     metric = declared(owners[-1] if owners else "", method.removeprefix("track_"))
     if metric is None:
         return _by_unit(unit)
+    if metric == SECONDS and unit in _NO_UNIT:
+        return NS
     if metric.kind == "fact" or unit in (metric.unit, *_NO_UNIT):
         return metric
     return replace(_by_unit(unit), better=metric.better)

@@ -10,21 +10,14 @@ import ast
 import math
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypeVar
 
-import msgspec
-
-from llgbench import files
-from llgbench.errors import FileError, RecordError
-
-_T = TypeVar("_T")
-
-# The version of ASV's result files that is read here.
-_VERSION = 2
+from llgbench.asv import result_files
+from llgbench.asv.result_files import text_of
+from llgbench.errors import RecordError
 
 # The folder of a checkout's results/ that ASV owns (``results_dir`` of asv.conf.json).
 FOLDER = "asv"
@@ -37,47 +30,6 @@ _MAX_COMBINATIONS = 100_000
 
 # Half of a normal distribution's 99% interval, in standard errors.
 _HALF_99 = 2.576
-
-# Milliseconds since 1970, until the year 9999.
-_Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=253_402_300_799_999)]
-_Name = Annotated[str, msgspec.Meta(min_length=1)]
-
-
-class _Machine(msgspec.Struct):
-    machine: _Name
-
-
-class _Parameters(msgspec.Struct):
-    machine: _Name
-
-
-class _File(msgspec.Struct):
-    commit_hash: _Name
-    env_name: str
-    date: _Milliseconds
-    params: _Parameters
-    python: str
-    requirements: dict[str, Any]
-    result_columns: list[str]
-    results: dict[str, list[Any]]
-    env_vars: dict[str, Any] = {}
-    durations: dict[str, float | None] = {}
-
-
-class _Row(msgspec.Struct):
-    """One benchmark of a file: a value for every combination of its parameters."""
-
-    result: list[float | bool | None] | None
-    params: list[list[str]]
-    version: str | None = None
-    started_at: int | None = None
-    stats_ci_99_a: list[float | None] | None = None
-    stats_ci_99_b: list[float | None] | None = None
-
-
-class _About(msgspec.Struct):
-    unit: str = ""
-    version: str | None = None
 
 
 @dataclass(frozen=True)
@@ -183,7 +135,7 @@ def read(results: Path) -> list[Results]:
         about = place / "machine.json"
         paths = sorted(path for path in place.glob("*.json") if path.name != about.name)
         if about.exists():
-            machine = _text(_decoded(about, _Machine).machine)
+            machine = text_of(result_files.decoded(about, result_files.Machine).machine)
             found += [_results(path, machine) for path in paths]
         elif any(_RESULT_FILE.fullmatch(path.name) for path in paths):
             raise RecordError(
@@ -231,45 +183,46 @@ def benchmarks(results: Path) -> dict[str, Benchmark]:
     if not index.exists():
         return {}
     found = {}
-    for name, content in _versioned(index).items():
+    for name, content in result_files.versioned(index).items():
         if name != "version":
-            about = _converted(content, _About, f"{index}: {name}")
-            found[_text(name)] = Benchmark(_text(about.unit), about.version)
+            about = result_files.converted(content, result_files.About, f"{index}: {name}")
+            found[text_of(name)] = Benchmark(text_of(about.unit), about.version)
     return found
 
 
 def _results(path: Path, machine: str) -> Results:
-    content = _converted(_versioned(path), _File, str(path))
-    if _text(content.params.machine) != machine:
-        _refuse(
+    content = result_files.converted(result_files.versioned(path), result_files.File, str(path))
+    if text_of(content.params.machine) != machine:
+        result_files.refuse(
             f"{path}: results of machine {content.params.machine!r} in the folder of {machine!r}"
         )
     return Results(
         path,
         machine,
         _environment(content),
-        _text(content.commit_hash),
+        text_of(content.commit_hash),
         content.date,
         tuple(_measurements(path, content)),
     )
 
 
-def _environment(content: _File) -> str:
+def _environment(content: result_files.File) -> str:
     """Return a name that differs where the environments do; ASV's own may leave something out."""
     parts = [content.env_name]
     if content.python not in content.env_name:
         parts.append(f"Python {content.python}")
     for table in (content.requirements, content.env_vars):
         parts += [f"{key} {value}" for key, value in table.items() if key not in content.env_name]
-    return _text(", ".join(parts))
+    return text_of(", ".join(parts))
 
 
-def _measurements(path: Path, content: _File) -> Iterator[Measurement]:
+def _measurements(path: Path, content: result_files.File) -> Iterator[Measurement]:
     for name, packed in sorted(content.results.items()):
-        where = f"{path}: results of {_text(name)}"
-        row = _converted(dict(zip(content.result_columns, packed, strict=False)), _Row, where)
+        where = f"{path}: results of {text_of(name)}"
+        columns = dict(zip(content.result_columns, packed, strict=False))
+        row = result_files.converted(columns, result_files.Row, where)
         if math.prod(map(len, row.params)) > _MAX_COMBINATIONS:
-            _refuse(f"{where}: more combinations of parameters than any benchmark has")
+            result_files.refuse(f"{where}: more combinations of parameters than any benchmark has")
         choices = list(product(*row.params))
         values = _column(row.result, len(choices), where)
         lows = _column(row.stats_ci_99_a, len(choices), where)
@@ -277,8 +230,8 @@ def _measurements(path: Path, content: _File) -> Iterator[Measurement]:
         for choice, value, low, high in zip(choices, values, lows, highs, strict=True):
             number = _finite(value)
             yield Measurement(
-                _text(name),
-                tuple(_text(_plain(text)) for text in choice),
+                text_of(name),
+                tuple(text_of(_plain(text)) for text in choice),
                 number,
                 _standard_error(low, high),
                 row.version,
@@ -295,7 +248,9 @@ def _column(
     if column is None:
         return [None] * length
     if len(column) != length:
-        _refuse(f"{where}: {len(column)} values, its parameters have {length} combinations")
+        result_files.refuse(
+            f"{where}: {len(column)} values, its parameters have {length} combinations"
+        )
     return column
 
 
@@ -321,45 +276,3 @@ def _plain(text: str) -> str:
             return str(ast.literal_eval(text))
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return text
-
-
-def _text(text: str) -> str:
-    """Return text as it can be shown: on one line, and in every encoding of Unicode."""
-    return files.one_line(text.encode(errors="replace").decode(), 10_000)
-
-
-def _versioned(path: Path) -> dict[str, Any]:
-    """Return the content of one of ASV's files that have this version."""
-    content: dict[str, Any] = _decoded(path, dict[str, Any])
-    # Its first version had no such key.
-    version = content.get("version", 1)
-    if version == 1:
-        raise RecordError(
-            f"{path}: version 1 of ASV's files, of which llgbench reads {_VERSION}; run: asv update"
-        )
-    if version != _VERSION:
-        raise RecordError(
-            f"{path}: version {_text(repr(version))} of ASV's files, of which llgbench reads "
-            f"{_VERSION}; write it by an asv of that version"
-        )
-    return content
-
-
-def _decoded(path: Path, kind: Any) -> Any:
-    try:
-        return files.read_loose_json(path, kind)
-    except FileError as error:
-        _refuse(str(error))
-
-
-def _converted(content: Mapping[str, Any], kind: type[_T], where: str) -> _T:
-    try:
-        return files.convert(content, kind, where)
-    except FileError as error:
-        _refuse(str(error))
-
-
-def _refuse(message: str) -> NoReturn:
-    raise RecordError(
-        f"{message}; not a whole result file of ASV: restore it, or remove it and run asv again"
-    ) from None

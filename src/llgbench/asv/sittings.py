@@ -12,18 +12,22 @@ import numpy as np
 from llgbench.asv.alert import Alert
 from llgbench.asv.levels import UNKNOWN_SPREAD
 from llgbench.inputs.configuration import Configuration
-from llgbench.records import stats
-from llgbench.records.record import Entry, Record
+from llgbench.records import stats, times
+from llgbench.records.entry import Entry
+from llgbench.records.record import Record
+from llgbench.records.times import Measure
 
 # An alert less sure than this is none; two records have dozens of values to be wrong in.
 MIN_CONFIDENCE = 0.99
+
+_MEASURES: tuple[Measure, ...] = ("mask", "consume")
 
 
 def compare(recorded: Iterable[Record], threshold: float) -> list[Alert]:
     """Compare each machine's newest record with the one before it of the same inputs.
 
-    Cold masks and consume_token by their median over blocks of replays; a step counts where every
-    block of the newer lies above every block of the older. Two records are two sittings, and the
+    Cold masks and consume_token by their median over rounds; a step counts where every
+    round of the newer lies above every round of the older. Two records are two sittings, and the
     machine may be another in each. What ran on the very same engine in both tells how much: by how
     it changed in the middle the older times are corrected, and how far its changes lie apart is
     the error of one. Only what ran on another engine can be an alert.
@@ -47,8 +51,9 @@ def _between(machine: str, old: Record, new: Record, threshold: float) -> Iterat
         if entry.unavailable is None and entry.configuration in earlier
     ]
     pairs = [pair for pair in pairs if _same_inputs(*pair)]
-    for sample, q in itertools.product(("cold_mask", "cold_consume"), (50.0, 99.0)):
-        changes = [change for pair in pairs if (change := _Change.of(*pair, sample, q)) is not None]
+    for measure, q in itertools.product(_MEASURES, (50.0, 99.0)):
+        found = (_Change.of(*pair, measure, q) for pair in pairs)
+        changes = [change for change in found if change is not None]
         drift, error = _drift([change for change in changes if change.same_engine])
         for change in changes:
             beyond = change.size - drift
@@ -57,7 +62,8 @@ def _between(machine: str, old: Record, new: Record, threshold: float) -> Iterat
             confidence = _below(beyond / error if error else math.inf)
             if confidence >= MIN_CONFIDENCE:
                 yield Alert(
-                    "records", machine, "", "", f"{sample} p{q:g}", str(change.configuration),
+                    source="records", machine=machine, environment="", branch="",
+                    benchmark=f"cold_{measure} p{q:g}", parameters=str(change.configuration),
                     before=old.path.stem,
                     after=new.path.stem,
                     old=change.was * math.exp(drift),
@@ -83,9 +89,10 @@ class _Change:
         return math.log(self.now / self.was)
 
     @classmethod
-    def of(cls, before: Entry, after: Entry, sample: str, q: float) -> _Change | None:
+    def of(cls, before: Entry, after: Entry, measure: Measure, q: float) -> _Change | None:
         """Return the change of an entry; None where its samples cannot carry the percentile."""
-        was, now = (stats.block_percentiles(e.samples[sample], q) for e in (before, after))
+        rounds = (times.pooled_rounds([entry], "cold", measure) for entry in (before, after))
+        was, now = (stats.block_percentiles(of_entry, q) for of_entry in rounds)
         if len(was) < 2 or len(now) < 2 or min(*was, *now) <= 0:
             return None
         return cls(

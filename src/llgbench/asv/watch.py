@@ -98,7 +98,8 @@ class Watch:
         lasting: State = "new" if rise.decision is None else "accepted"
         stop = len(points) if rise.until is None else rise.until
         return Alert(
-            "asv", s.machine, s.environment, s.branch, s.benchmark, s.parameters,
+            source="asv", machine=s.machine, environment=s.environment, branch=s.branch,
+            benchmark=s.benchmark, parameters=s.parameters,
             before=points[rise.before].commit,
             after=points[rise.after].commit,
             old=self.value(rise.old),

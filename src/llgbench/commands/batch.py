@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from llgbench import output
+from llgbench import output, shown
 from llgbench.commands import given
 from llgbench.commands.decode import SHAPES, _validate_names
 from llgbench.commands.options import limit_options, limits, numbers
@@ -15,7 +15,7 @@ from llgbench.errors import InputError
 from llgbench.output import EXIT_DIFFERENCE, json_option
 
 if TYPE_CHECKING:
-    from llgbench.records.record import Entry
+    from llgbench.records.entry import Entry
 
 
 @click.command("batch")
@@ -133,7 +133,7 @@ def row(entry: Entry) -> dict[str, Any]:
         times |= {"validate avg": "validate", "drafted avg": "ahead", "rollback avg": "rollback"}
     times |= {"consume avg": "consume", "clone avg": "clone", "decode p50": "decode"}
     for name, of in times.items():
-        found[name] = output.microseconds(getattr(summary, of)) if summary else None
+        found[name] = shown.microseconds(getattr(summary, of)) if summary else None
     for name, of in (("busy %", "busy"), ("late %", "late")):
         share = getattr(summary, of) if summary else None
         found[name] = None if share is None else float(f"{100 * share:.3g}")

@@ -12,6 +12,7 @@ from llgbench import output
 from llgbench.commands.comparing import Wanted, comparison_options
 from llgbench.errors import InputError
 from llgbench.output import json_option
+from llgbench.shown import microseconds
 
 if TYPE_CHECKING:
     from llgbench.compare.comparison import Comparison, Row
@@ -118,8 +119,8 @@ def _row(row: Row, found: Comparison) -> dict[str, Any]:
     unit = "instructions" if as_is else "µs"
     shown |= {
         "metric": row.metric,
-        f"base {unit}": row.base if as_is else output.microseconds(row.base),
-        f"head {unit}": row.head if as_is else output.microseconds(row.head),
+        f"base {unit}": row.base if as_is else microseconds(row.base),
+        f"head {unit}": row.head if as_is else microseconds(row.head),
         "ratio": round(e.ratio, 4),
         "95% interval": f"{e.low:.4f} – {e.high:.4f}",
         "verdict": row.verdict,

@@ -13,10 +13,11 @@ from llgbench.commands import given
 from llgbench.commands.options import limit_options, limits
 from llgbench.errors import InputError, UnknownNameError
 from llgbench.output import json_option
+from llgbench.shown import microseconds
 
 if TYPE_CHECKING:
     from llgbench.llama.sampler import Selection
-    from llgbench.records.record import Entry
+    from llgbench.records.entry import Entry
 
 # Repeated from llgbench.decode, model and sampler, which --help should not load; a test compares.
 MODES = ("mask-first", "sample-first", "validate-first", "forced", "overlap")
@@ -173,13 +174,13 @@ def row(entry: Entry) -> dict[str, Any]:
         found["seqs"] = entry.facts["plan"]["sequences"]
         found["steps"], found["tokens"] = of_entry.steps, of_entry.tokens
         found["tokens/s"] = round(of_entry.per_second, 1)
-        found["step"] = output.microseconds(of_entry.wall)
-        found |= {name: output.microseconds(of_entry.parts[name]) for name in plan.PARTS}
+        found["step"] = microseconds(of_entry.wall)
+        found |= {name: microseconds(of_entry.parts[name]) for name in plan.PARTS}
         if c.variant != plan.UNCONSTRAINED:
             found["grammar %"] = float(f"{100 * of_entry.share:.3g}")
             found["forced"] = of_entry.forced
         if found["mode"] == "overlap":
-            found["mask"] = output.microseconds(of_entry.hidden_mask)
+            found["mask"] = microseconds(of_entry.hidden_mask)
         found["own %"] = float(f"{100 * of_entry.overhead:.2g}")
         if of_entry.missed is not None:
             found["missed %"] = float(f"{100 * of_entry.missed:.3g}")

@@ -12,6 +12,7 @@ from llgbench import output
 from llgbench.commands import given
 from llgbench.errors import UnavailableError
 from llgbench.output import json_option
+from llgbench.shown import microseconds
 
 Tables = dict[str, list[dict[str, Any]]]
 
@@ -119,9 +120,9 @@ def _timed(vocab: str, rounds: int, longest: int) -> Tables:
                 {
                     "n": point.n,
                     "strategy": point.strategy,
-                    "dearest": output.microseconds(point.dearest_ns),
-                    "caches emptied": output.microseconds(point.emptied_ns),
-                    "median": output.microseconds(point.median_ns),
+                    "dearest": microseconds(point.dearest_ns),
+                    "caches emptied": microseconds(point.emptied_ns),
+                    "median": microseconds(point.median_ns),
                     "steps": point.steps,
                 }
             )
@@ -130,9 +131,9 @@ def _timed(vocab: str, rounds: int, longest: int) -> Tables:
         found["pending"].append(
             {
                 "state": times.state,
-                "pending": output.microseconds(times.both_ns),
-                "longer alone": output.microseconds(times.longer_ns),
-                "other alone": output.microseconds(times.other_ns),
+                "pending": microseconds(times.both_ns),
+                "longer alone": microseconds(times.longer_ns),
+                "other alone": microseconds(times.other_ns),
                 "time / dearer": _short(times.over_dearer),
             }
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,16 +13,34 @@ import click
 
 from llgbench import output
 from llgbench.commands import given
-from llgbench.commands.options import limit_options, limits
+from llgbench.commands.options import FiniteFloat, limit_options, limits
 from llgbench.errors import InputError
 from llgbench.inputs.configuration import Configuration, Profile, grid
 from llgbench.output import json_option
+from llgbench.shown import microseconds
 
 if TYPE_CHECKING:
     from llgbench.inputs.case import Case
     from llgbench.inputs.maskbench import TextFormat
     from llgbench.measure.rounds import Rounds
-    from llgbench.records.record import Entry
+    from llgbench.records.entry import Entry
+    from llgbench.records.packed import Times
+    from llgbench.records.times import Kind, Measure
+
+# What a grammar of one's own is repeated for, at most, per variant.
+SECONDS = 10.0
+
+# The columns of the table: kind of replay, measure, and percentile; None is the mean.
+_TIMES: dict[str, tuple[Kind, Measure, float | None]] = {
+    "mask p50": ("cold", "mask", 50),
+    "mask p99": ("cold", "mask", 99),
+    "mask max": ("cold", "mask", 100),
+    "warm p50": ("warm", "mask", 50),
+    "sibling p50": ("sibling", "mask", 50),
+    "cached p50": ("cached", "mask", 50),
+    "consume p50": ("cold", "consume", 50),
+    "TTFM avg": ("cold", "ttfm", None),
+}
 
 
 @click.command("run")
@@ -30,6 +49,13 @@ if TYPE_CHECKING:
 @click.option("--variant", "variants", multiple=True, help="Default: the four variants.")
 @click.option("--engine", default="default", help="NAME, pypi:VERSION, git:PATH@REV, or a library.")
 @click.option("--rounds", type=click.IntRange(1, 10_000), help="Cold replays; twice as many warm.")
+@click.option(
+    "--seconds",
+    type=FiniteFloat(min=0, max=86_400),
+    default=SECONDS,
+    show_default=True,
+    help="With --grammar: repeat until a p99 can be printed, at most so long per variant.",
+)
 @click.option("--profile", type=click.Choice(["quick", "full"]), help="The suite's own grid.")
 @click.option("--maskbench", type=click.Path(path_type=Path), help="A folder of MaskBench files.")
 @click.option(
@@ -56,6 +82,7 @@ def run(
     variants: tuple[str, ...],
     engine: str,
     rounds: int | None,
+    seconds: float,
     profile: Profile | None,
     maskbench: Path | None,
     grammar: Path | None,
@@ -81,12 +108,19 @@ def run(
       llgbench run --profile quick
       llgbench run --case github-workflow --vocab llama-bpe --variant greedy_tokenize
       llgbench run --grammar my.lark --text ok.txt --vocab ./my-model.gguf
+      llgbench run --grammar my.lark --text ok.txt --seconds 60
       llgbench run --grammar tool.lark --text call.txt --special-tokens --vocab llama-bpe
       llgbench run --maskbench maskbench/data --vocab llama-bpe --variant token_to_piece
     """
     from llgbench.inputs.variant import DEFAULT_VARIANTS
     from llgbench.measure import recording, supervisor
+    from llgbench.measure.recording import OWN
+    from llgbench.records import stats
 
+    if rounds is not None:
+        given.refuse("does not go with --rounds", "seconds")
+    if grammar is None:
+        given.refuse("goes with --grammar", "seconds")
     if rounds is not None and (case_names or maskbench or grammar):
         given.refuse("chooses cases and rounds, and both are given", "profile")
     if maskbench is not None and profile == "quick":
@@ -99,6 +133,9 @@ def run(
         tuple(cases) if cases is not None else case_names, vocabs, chosen, engine, profile
     )
     _validate_names(configurations, cases)
+    asked = _rounds(rounds, profile, maskbench is not None)
+    if grammar is not None and rounds is None:
+        asked = replace(OWN, seconds=seconds)
     with output.steps(len(configurations), "replaying") as progress:
 
         def resumed(path: Path, already: int) -> None:
@@ -110,7 +147,7 @@ def run(
 
         recorded = recording.record(
             configurations,
-            _rounds(rounds, profile, maskbench is not None),
+            asked,
             cases=cases,
             results=results,
             limits=limits(supervisor.STEP_S, time_limit, memory_limit),
@@ -139,6 +176,11 @@ def run(
         )
         return
     output.print_table(rows, title="Times in µs, cold unless said")
+    if asked.seconds and any(row["mask p99"] is None and row["steps"] for row in rows):
+        output.say(
+            f"a p99 needs {stats.needed(99.0)} steps, and {seconds:g} s were too short: --seconds "
+            "gives more time, or give a longer --text"
+        )
     if tally.inside_ns:
         output.say(
             f"{tally.wall_ns / 1e9:.1f} s in all, {tally.wall_ns / tally.inside_ns:.2f} times the "
@@ -239,41 +281,27 @@ def _rounds(rounds: int | None, profile: Profile | None, maskbench: bool) -> Rou
 
 
 def _row(entry: Entry) -> dict[str, Any]:
-    import numpy as np
-
-    from llgbench.records import stats
+    from llgbench.records import times
 
     c = entry.configuration
     row: dict[str, Any] = {"case": c.case, "vocab": c.vocab, "variant": c.variant}
     if c.engine != "default":
         row["engine"] = c.engine
-    times: dict[str, float | None] = dict.fromkeys(
-        (
-            "mask p50", "mask p99", "mask max", "warm p50", "sibling p50", "cached p50",
-            "consume p50", "TTFM avg",
-        )
-    )  # fmt: skip
+    shown: dict[str, float | None] = dict.fromkeys(_TIMES)
     verdict = f"not available: {entry.unavailable}"
     n_steps: int | None = None
     if entry.unavailable is None:
-        s = entry.samples
-        pooled = {name: stats.pool(arrays) for name, arrays in s.items()}
-        starts = zip(s["compile"][0], s["cold_mask"], strict=True)
-        ttfm = np.array([c + masks[0] for c, masks in starts if len(masks)], np.uint64)
-        n_steps = len(pooled["cold_mask"])
-        values = {
-            "mask p50": stats.percentile(pooled["cold_mask"], 50),
-            "mask p99": stats.percentile(pooled["cold_mask"], 99),
-            "mask max": stats.percentile(pooled["cold_mask"], 100),
-            "warm p50": stats.percentile(pooled["warm_mask"], 50),
-            "sibling p50": stats.percentile(
-                pooled.get("sibling_mask", pooled["cold_mask"][:0]), 50
-            ),
-            "cached p50": stats.percentile(pooled["cached_mask"], 50),
-            "consume p50": stats.percentile(pooled["cold_consume"], 50),
-            "TTFM avg": stats.mean(ttfm),
+        n_steps = len(times.pooled(entry, "cold", "mask"))
+        shown = {
+            name: microseconds(_figure(times.pooled(entry, kind, measure), q))
+            for name, (kind, measure, q) in _TIMES.items()
         }
-        times = {name: output.microseconds(value) for name, value in values.items()}
         label, reason = entry.verdict["label"], entry.verdict["reason"]
         verdict = f"{label}: {reason}" if reason else label
-    return {**row, "steps": n_steps, **times, "verdict": verdict}
+    return {**row, "steps": n_steps, **shown, "verdict": verdict}
+
+
+def _figure(samples: Times, q: float | None) -> float | None:
+    from llgbench.records import stats
+
+    return stats.mean(samples) if q is None else stats.percentile(samples, q)

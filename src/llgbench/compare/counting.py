@@ -28,6 +28,7 @@ from llgbench.compare.table import Measured, table
 from llgbench.measure import callgrind
 from llgbench.measure.callgrind import Dump
 from llgbench.measure.counter import Recorded
+from llgbench.records import times as record_times
 
 # Processes, each with seeds of its own, which move a count by some tenths of a percent.
 SEEDS = 5
@@ -182,7 +183,7 @@ def _tbm(counts: Counts) -> npt.NDArray[np.float64]:
     rounds = len(counts["compile"])
     mask = np.array(counts["mask"], float).reshape(rounds, -1)
     consume = np.array(counts["consume"], float).reshape(rounds, -1)
-    tbm: npt.NDArray[np.float64] = mask[:, : consume.shape[1]] + consume
+    tbm: npt.NDArray[np.float64] = record_times.tbm(mask, consume)
     return tbm
 
 

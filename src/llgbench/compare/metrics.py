@@ -12,6 +12,7 @@ from llgbench.compare.facts import Step
 from llgbench.compare.messages import Answer, CaseAnswer, SideTimes
 from llgbench.compare.table import Measured
 from llgbench.records import stats
+from llgbench.records import times as record_times
 
 Floats = npt.NDArray[np.float64]
 Times = list[npt.NDArray[np.uint64]]
@@ -33,7 +34,7 @@ def side_metrics(case: CaseAnswer, times: SideTimes) -> dict[str, float]:
     texts = len(case.texts)
     tbm = _tbm(masks, consumed)
     pooled = stats.pool(tbm)
-    rounds = [stats.pool(tbm[at : at + texts]) for at in range(0, len(tbm), texts)]
+    rounds = [stats.pool(part) for part in record_times.rounds(tbm, texts)]
     found = {
         "TBM p50": stats.percentile(pooled, 50),
         "TBM p99": stats.percentile(pooled, 99),
@@ -154,12 +155,11 @@ def worst_of(like: Step, base: Floats, head: Floats, n: int) -> list[Step]:
 
 
 def _tbm(masks: Times, consumed: Times) -> Times:
-    return [m[: len(c)] + c for m, c in zip(masks, consumed, strict=True)]
+    return record_times.tbms(masks, consumed)
 
 
 def _ttfm(times: SideTimes) -> npt.NDArray[np.uint64]:
-    replays = zip(times.compile.arrays, times.mask.arrays, strict=True)
-    return np.array([c[0] + m[0] for c, m in replays if len(m)], np.uint64)
+    return stats.pool(record_times.ttfms(times.compile.arrays, times.mask.arrays))
 
 
 def _joined(by_text: Mapping[str, Floats]) -> Floats:

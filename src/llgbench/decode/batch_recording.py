@@ -37,8 +37,9 @@ from llgbench.measure.runner import Workbench, judge, prepare, traces_of
 from llgbench.measure.trace import trace_of
 from llgbench.records import lines, stats
 from llgbench.records import record as records
+from llgbench.records.entry import Entry, from_plain, to_plain
 from llgbench.records.lines import Count
-from llgbench.records.record import Entry, Record
+from llgbench.records.record import Record
 
 FOLDER = "batch"
 # Of one worker; a batch of 256 long texts takes minutes to begin.
@@ -224,7 +225,7 @@ def serve(request: Request, into: Path) -> None:
     """
     with into.open("a", encoding="utf-8") as file:
         for entry in measure(request):
-            file.write(json.dumps(records.to_plain(entry)) + "\n")
+            file.write(json.dumps(to_plain(entry)) + "\n")
             file.flush()
 
 
@@ -238,7 +239,7 @@ def _in_worker(request: Request) -> list[Entry]:
         except (ProcessError, UnavailableError, GrammarError) as error:
             why = " ".join(str(error).split())
         written = into.read_text(encoding="utf-8").split("\n")[:-1]
-    found = [records.from_plain(json.loads(line), "a worker") for line in written]
+    found = [from_plain(json.loads(line), "a worker") for line in written]
     [name], [vocab], [variant] = request.cases, request.vocabs, request.variants
     configuration = Configuration(name, vocab, variant, request.engine)
     wanted = [(n, method) for n in request.sequences for method in request.methods]

@@ -23,7 +23,8 @@ from llgbench.llama.vocab import Vocab
 from llgbench.measure.replay import with_end
 from llgbench.measure.runner import Ready, Workbench, judge, prepare, traces_of
 from llgbench.measure.trace import trace_of
-from llgbench.records.record import Arrays, Entry
+from llgbench.records.entry import Entry
+from llgbench.records.packed import Arrays
 
 
 @dataclass

@@ -32,7 +32,8 @@ from llgbench.measure import provenance
 from llgbench.measure.runner import Workbench
 from llgbench.measure.trace import trace_of
 from llgbench.records import record as records
-from llgbench.records.record import Entry, Record
+from llgbench.records.entry import Entry, from_plain, to_plain
+from llgbench.records.record import Record
 
 FOLDER = "decode"
 # llama.cpp rounds a context up to this.
@@ -154,7 +155,7 @@ def serve(request: Request, first: int, last: int, into: Path) -> None:
     """
     with into.open("a", encoding="utf-8") as file:
         for entries in measure(request, first, last):
-            file.write(json.dumps([records.to_plain(entry) for entry in entries]) + "\n")
+            file.write(json.dumps([to_plain(entry) for entry in entries]) + "\n")
             file.flush()
 
 
@@ -181,7 +182,7 @@ def _in_worker(
             pieces = into.read_text(encoding="utf-8").split("\n")[:-1]
             for piece in pieces:
                 for line in json.loads(piece):
-                    add(records.from_plain(line, "a worker"))
+                    add(from_plain(line, "a worker"))
     return len(pieces), words
 
 

@@ -12,8 +12,8 @@ from llgbench.errors import (
     RecordError,
 )
 from llgbench.records import lines
+from llgbench.records.entry import Entry
 from llgbench.records.lines import Count
-from llgbench.records.record import Entry
 
 _SUMMED = ("wall", *PARTS, "n_committed", "n_forced", "n_missed")
 

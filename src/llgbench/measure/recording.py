@@ -20,6 +20,8 @@ from llgbench.records import record as records
 from llgbench.records.record import Record
 
 QUICK = Rounds(cold=2, warm=4, cached=1, sibling=2)
+# Of a grammar of one's own, whose texts may be short; ``seconds`` is the user's.
+OWN = Rounds(cold=2, warm=4, cached=2, sibling=2)
 FULL = Rounds(cold=5, warm=20, cached=2, sibling=5)
 
 

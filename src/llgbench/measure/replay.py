@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from llgbench._native import ffi, lib
 from llgbench.engines.engine import INVALID_TOKEN, Matcher, TokenArray, Tokenizer
+from llgbench.records import times
 
 STEP = np.dtype(
     [
@@ -82,7 +83,7 @@ class Replay:
         """Mask + consume of the steps that did both: the field's time between masks."""
         both = lib.LB_STEP_TIMED | lib.LB_STEP_CONSUMED
         done = self.steps[self.steps["flags"] & both == both]
-        return np.asarray(done["op_ns"] + done["consume_ns"], np.uint64)
+        return np.asarray(times.tbm(done["op_ns"], done["consume_ns"]), np.uint64)
 
     @property
     def consumed(self) -> int:

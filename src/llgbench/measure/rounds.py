@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
@@ -9,16 +11,27 @@ import numpy as np
 
 from llgbench.engines.engine import Matcher, TokenArray, Tokenizer
 from llgbench.measure.replay import End, Op, Replay, Times, replay
+from llgbench.records import stats
 
 
 @dataclass(frozen=True)
 class Rounds:
-    """How often each kind of replay is repeated, over the whole measurement."""
+    """How often each kind of replay is repeated, over the whole measurement.
+
+    Attributes:
+        cold: rounds; each has one cold replay of every text.
+        warm: replays after a reset; rounds have equal shares of it, as of the following.
+        cached: replays in which each mask is asked for again.
+        sibling: replays of a clone.
+        seconds: beyond these rounds there are more until the cold masks carry a p99, for at most
+            so many seconds per subject; 0: no more.
+    """
 
     cold: int = 3
     warm: int = 10
     cached: int = 1
     sibling: int = 0
+    seconds: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse what would measure nothing."""
@@ -26,6 +39,17 @@ class Rounds:
             raise ValueError("at least one cold round is needed, the others cannot be negative")
         if self.sibling > self.cold:  # a second clone of one matcher may know what the first built
             raise ValueError("a cold round has one replay of a sibling at most")
+
+    def go_on(self, number: int, masks: int, elapsed_s: float) -> bool:
+        """Return whether there is a round of a number, from 0.
+
+        Args:
+            number: of the round.
+            masks: how many cold masks the subject with the fewest has by now.
+            elapsed_s: since the first round, per subject.
+        """
+        more = 0 < masks < stats.needed(99.0) and elapsed_s < self.seconds
+        return number < self.cold or more
 
 
 @dataclass
@@ -131,11 +155,18 @@ def units(
         GrammarError: a grammar does not compile.
     """
     known: dict[tuple[str, int], _Course] = {}
-    for number in range(rounds.cold):
+    masks = dict.fromkeys(subjects, 0)
+    started = time.monotonic()
+    for number in itertools.count():
+        elapsed_s = (time.monotonic() - started) / max(len(subjects), 1)
+        if not rounds.go_on(number, min(masks.values(), default=0), elapsed_s):
+            return
         order = list(subjects) if number % 2 == 0 else list(subjects)[::-1]
         for at in range(len(traces)):
             unit = Unit(number, at)
-            if unit not in skip:
+            if unit in skip:
+                masks = {name: n + len(traces[at]) for name, n in masks.items()}
+            else:
                 piece = _Piece(subjects, order, traces, known, doing)
                 piece.measure(
                     at,
@@ -144,6 +175,8 @@ def units(
                     sibling=_share(rounds.sibling, rounds.cold, number),
                     facts=number == 0,
                 )
+                for name, samples in piece.samples.items():
+                    masks[name] += sum(map(len, samples.cold_mask_ns))
                 yield unit, piece.samples
 
 

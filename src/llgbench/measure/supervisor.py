@@ -36,7 +36,7 @@ from llgbench.measure.rounds import Rounds, Samples, Unit
 from llgbench.measure.runner import Tally
 from llgbench.measure.worker_process import WorkerLost, WorkerProcess
 from llgbench.records import record
-from llgbench.records.record import Entry
+from llgbench.records.entry import Entry
 
 # For one step: opening the vocabulary, building a tokenizer, judging a text, or replaying it once
 # under one configuration.
@@ -92,7 +92,7 @@ def run(
             for name, listed in groupby(of_vocab, key=lambda c: c.case):
                 subject = (cases or {}).get(name) or case_file.load(name)
                 progress(f"{name} on {vocab}")
-                kept = _Kept(list(listed), subject, rounds, journal, inputs or {})
+                kept = _Kept(list(listed), subject, rounds, journal, inputs or {}, progress)
                 yield from one.group(subject, kept, rounds)
                 kept.clear()
 
@@ -102,8 +102,10 @@ class _Kept:
 
     def __init__(
         self, listed: list[Configuration], subject: Case, rounds: Rounds, journal: Keeping | None,
-        inputs: Mapping[Configuration, str],
+        inputs: Mapping[Configuration, str], progress: Callable[[str], None],
     ) -> None:  # fmt: skip
+        self._progress = progress
+        self._name = f"{subject.name} on {listed[0].vocab}"
         self.left = listed
         self.judged: list[Judged] = []
         self.measured: dict[Unit, Measured] = {}
@@ -116,6 +118,8 @@ class _Kept:
 
     def add(self, message: Kept) -> None:
         self._take(message)
+        if isinstance(message, Measured):
+            self._progress(f"{self._name}, round {message.unit.round + 1}")
         if self._journal is not None:
             self._journal.add(message)
 

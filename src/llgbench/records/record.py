@@ -1,75 +1,38 @@
-"""Records: raw samples with their provenance, one file a run, as JSON lines.
+"""Records: raw samples with their provenance, one file per run, as JSON lines.
 
 The first line says what the file is and where it was measured; each further line is one
 configuration; the last says that the run ended. A line is handed to the system before the next
 configuration begins, so a run that is killed leaves whole lines, and the next run with the same
-fingerprint goes on in the same file. docs/method.md describes the fields.
+fingerprint continues in the same file. docs/method.md describes the fields.
 """
 
 from __future__ import annotations
 
-import base64
 import fcntl
 import glob
 import hashlib
 import itertools
 import json
 import os
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import numpy as np
-import numpy.typing as npt
-
 from llgbench import files
 from llgbench.errors import RecordError
 from llgbench.inputs.configuration import Configuration
 from llgbench.records import lines as record_lines
+from llgbench.records.entry import MAX_VALUES, Entry, from_plain, to_plain
 
 SCHEMA = 1
 _FORMAT = "llgbench"
 
 # Far above any run; what claims to hold more is damaged, or made to exhaust memory.
 _MAX_BYTES = 1 << 30
-_MAX_SAMPLE = 1 << 25
-_MAX_VALUES = 1 << 28
-
-Arrays = list[npt.NDArray[np.uint64]]
-
-# Verdicts under which every mask that was judged is right: times may be pooled and compared.
-SOUND = frozenset({"right", "limited", "refused"})
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One configuration of a record.
-
-    Attributes:
-        configuration: what was measured.
-        engine: name, release and sha256 of the engine it ran on; empty where unavailable.
-        verdict: as Verdict.to_json writes it; empty where unavailable.
-        samples: raw times by name, one array a replay, nanoseconds, uint64.
-        facts: what does not depend on the clock, by name; where unavailable, the case's alone.
-        unavailable: why it was not measured; None where it was.
-    """
-
-    configuration: Configuration
-    engine: Mapping[str, str] = field(default_factory=dict)
-    verdict: Mapping[str, Any] = field(default_factory=dict)
-    samples: Mapping[str, Arrays] = field(default_factory=dict)
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    unavailable: str | None = None
-
-    @property
-    def kind(self) -> str:
-        """Of which kind the record is, ``decode``; empty: replays, as ``llgbench run`` stores."""
-        return str(self.facts.get("kind", ""))
 
 
 @dataclass(frozen=True)
@@ -101,20 +64,6 @@ def fingerprint(*parts: Any) -> str:
     """Return a hash of everything a run's numbers depend on, given as plain data."""
     text = json.dumps(parts, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def by_round(entry: Entry, arrays: Sequence[npt.NDArray[np.uint64]]) -> list[Arrays]:
-    """Return one of an entry's samples round by round; in one piece where rounds are unequal.
-
-    The runner goes round by round, and replays every text equally often in each, so every round
-    is a measurement of the same steps.
-    """
-    texts = len(entry.facts.get("texts", []))
-    cold = len(entry.samples.get("cold_mask", []))
-    if not texts or not arrays or cold % texts or len(arrays) % cold:
-        return [list(arrays)]
-    size = len(arrays) // (cold // texts)
-    return [list(arrays[start : start + size]) for start in range(0, len(arrays), size)]
 
 
 class Writer:
@@ -240,22 +189,6 @@ class Writer:
                 folder.rmdir()
 
 
-def to_plain(entry: Entry) -> dict[str, Any]:
-    """Return an entry as plain data, as its line holds it."""
-    c = entry.configuration
-    line: dict[str, Any] = {"configuration": [c.case, c.vocab, c.variant, c.engine]}
-    if entry.unavailable is not None:
-        line["unavailable"] = entry.unavailable
-        if entry.facts:
-            line["facts"] = dict(entry.facts)
-    else:
-        line["engine"] = dict(entry.engine)
-        line["verdict"] = dict(entry.verdict)
-        line["facts"] = dict(entry.facts)
-        line["samples"] = {name: pack(arrays) for name, arrays in entry.samples.items()}
-    return line
-
-
 def read(path: Path) -> Record:
     """Read a record.
 
@@ -277,7 +210,7 @@ def read(path: Path) -> Record:
         )
     record_lines.require(header, record_lines.Header, where)
     entries: dict[Configuration | int, Entry] = {}
-    complete, room = False, _MAX_VALUES
+    complete, room = False, MAX_VALUES
     for number, line in enumerate(lines[1:], start=2):
         where = f"{path}: line {number}"
         content = record_lines.parse(line, where)
@@ -318,114 +251,6 @@ def latest(folder: Path) -> Path | None:
 
 def _whole_lines(path: Path) -> int:
     return files.read(path, limit=_MAX_BYTES, error=RecordError).count(b"\n")
-
-
-def pack(arrays: Sequence[npt.NDArray[np.uint64]]) -> dict[str, Any]:
-    """Return arrays as plain data: their lengths, and all values zlib'd in base64.
-
-    The values are little-endian uint64, untruncated.
-    """
-    joined = np.concatenate([*arrays, np.empty(0, np.uint64)]).astype("<u8")
-    # Storing the bytes plane by plane puts the many zero bytes together.
-    planes = joined.view(np.uint8).reshape(-1, 8).T.tobytes()
-    return {
-        "lengths": [len(a) for a in arrays],
-        "data": base64.b64encode(zlib.compress(planes)).decode(),
-    }
-
-
-def unpack(packed: Mapping[str, Any], limit: int = _MAX_SAMPLE) -> Arrays:
-    """Return what :func:`pack` took.
-
-    Args:
-        packed: of the types of record_lines.Packed.
-        limit: the most values it may hold.
-
-    Raises:
-        ValueError: it is damaged, or holds more.
-    """
-    lengths = packed["lengths"]
-    n = sum(lengths)
-    if n > limit:
-        raise ValueError(f"{n} values are more than any run has")
-    inflate = zlib.decompressobj()
-    try:
-        planes = inflate.decompress(base64.b64decode(packed["data"], validate=True), 8 * n + 1)
-    except zlib.error as error:
-        raise ValueError(str(error)) from None
-    if len(planes) != 8 * n or not inflate.eof:
-        raise ValueError("lengths and data disagree")
-    joined = np.frombuffer(planes, np.uint8).reshape(8, -1).T.copy().view("<u8").ravel()
-    # Each a copy: a view would keep the whole of it in memory.
-    return np.split(joined.astype(np.uint64), np.cumsum(lengths)[:-1]) if lengths else []
-
-
-def from_plain(content: Mapping[str, Any], where: str, room: int = _MAX_VALUES) -> Entry:
-    """Return the entry that :func:`to_plain` took.
-
-    Args:
-        content: plain data, from a foreign file.
-        where: the file and its line; begins the message.
-        room: the most values that the samples may hold.
-
-    Raises:
-        RecordError: it is damaged.
-    """
-    if "unavailable" in content:
-        record_lines.require(content, record_lines.Unavailable, where)
-        return Entry(
-            Configuration(*content["configuration"]),
-            facts=content.get("facts", {}),
-            unavailable=content["unavailable"],
-        )
-    record_lines.require(content, record_lines.Measured, where)
-    samples = {}
-    for name, packed in content["samples"].items():
-        try:
-            samples[name] = unpack(packed, min(room, _MAX_SAMPLE))
-        except ValueError as error:
-            raise RecordError(f"{where} is damaged: {error} - at `$.samples.{name}`") from None
-        room -= sum(packed["lengths"])
-    entry = Entry(
-        Configuration(*content["configuration"]),
-        engine=content["engine"],
-        verdict=content["verdict"],
-        facts=content["facts"],
-        samples=samples,
-    )
-    if not entry.kind:
-        _require_replays(entry, where)
-    return entry
-
-
-def _require_replays(entry: Entry, where: str) -> None:
-    """Refuse a run's entry whose samples are not of the same replays.
-
-    Raises:
-        RecordError: they are not, or the verdict is missing.
-    """
-
-    def refuse(what: str) -> None:
-        raise RecordError(f"{where} is damaged: {what}")
-
-    for name in ("label", "reason"):
-        if name not in entry.verdict:
-            refuse(f"the verdict has no {name}")
-    samples = entry.samples
-    for name in ("compile", "cold_mask", "cold_consume"):
-        if name not in samples:
-            refuse(f"there are no samples of {name}")
-    for kind in ("cold", "warm", "sibling"):
-        masks, consumed = samples.get(f"{kind}_mask", []), samples.get(f"{kind}_consume", [])
-        # A text that ends by rejection has one mask more.
-        if len(masks) != len(consumed) or any(map(_shorter, masks, consumed)):
-            refuse(f"the samples of {kind} masks and tokens are not of the same replays")
-    if [len(array) for array in samples["compile"]] != [len(samples["cold_mask"])]:
-        refuse("not every cold replay has its compilation")
-
-
-def _shorter(one: npt.NDArray[np.uint64], other: npt.NDArray[np.uint64]) -> bool:
-    return len(one) < len(other)
 
 
 def _require_reason(earlier: Entry | None, later: Entry, where: str) -> None:

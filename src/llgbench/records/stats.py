@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -32,6 +33,11 @@ def percentile(samples: npt.NDArray[np.uint64], q: float) -> float | None:
     if n * (1 - q / 100.0) < MIN_ABOVE - 1e-9:  # 1000 * (1 - 0.99) is not quite 10
         return None
     return float(np.percentile(samples, q))
+
+
+def needed(q: float) -> int:
+    """Return how many samples carry the q-th percentile, below 100."""
+    return math.ceil(MIN_ABOVE / (1 - q / 100.0) - 1e-6)  # 10 / (1 - 0.99) is not quite 1000
 
 
 def mean(samples: npt.NDArray[np.uint64]) -> float | None:

@@ -14,7 +14,8 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 
 from llgbench.decode.batch_recording import FOLDER, Summary, require, summarize, verdict
 from llgbench.records import record as records
-from llgbench.records.record import Entry, Record
+from llgbench.records.entry import Entry
+from llgbench.records.record import Record
 from llgbench.report import plots
 from llgbench.report.markdown import table
 from llgbench.shown import in_markdown, visible
@@ -79,7 +80,7 @@ def markdown(record: Record, picture: str = PICTURE) -> str:
     lines = [f"## {_TITLE}", "", in_markdown(_what_ran(record)), ""]
     if picture:
         lines += [f"![{_TITLE}]({picture})", ""]
-    lines += table(rows(record), {"case", "vocab", "variant", "masks by", "verdict"})
+    lines += table(rows(record))
     lines += [
         "",
         "*step*: from the start of a step until its slowest mask is there. *mask*: the work for "

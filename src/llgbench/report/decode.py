@@ -15,7 +15,9 @@ from llgbench.decode.plan import MODES, PARTS, UNCONSTRAINED
 from llgbench.decode.recording import FOLDER
 from llgbench.decode.summary import Summary, summarize, verdict
 from llgbench.records import record as records
-from llgbench.records.record import SOUND, Entry, Record
+from llgbench.records.entry import Entry
+from llgbench.records.record import Record
+from llgbench.records.times import masks_right
 from llgbench.report import plots
 from llgbench.report.markdown import table
 from llgbench.shown import in_markdown, visible
@@ -54,7 +56,7 @@ def latest(results: Path) -> Record | None:
 
 
 def rows(record: Record) -> list[dict[str, Any]]:
-    """Return a row an entry; times in microseconds, shares in percent."""
+    """Return a row per entry; times in microseconds, shares in percent."""
     alone = {
         _alone(entry): summary
         for entry in record.entries
@@ -75,7 +77,7 @@ def _row(entry: Entry, alone: Summary | None) -> dict[str, Any]:
         row["steps"], row["tokens"] = summary.steps, summary.tokens
         row["tokens/s"] = summary.per_second
         # A wrong mask gets no ratio, nor does a grammar that was dropped.
-        right = entry.verdict.get("label") in SOUND and entry.facts["lost_at"] is None
+        right = masks_right(entry) and entry.facts["lost_at"] is None
         if alone is not None and alone.per_second and right and c.variant != UNCONSTRAINED:
             row["of unconstrained %"] = 100 * summary.per_second / alone.per_second
         row["step µs"] = summary.wall / 1000
@@ -103,7 +105,7 @@ def markdown(record: Record, picture: str = PICTURE) -> str:
     if picture:
         lines += [f"![Where the time of a decode step goes]({picture})", ""]
     found = rows(record)
-    lines += table(found, {"case", "vocab", "variant", "mode", "verdict"})
+    lines += table(found)
     used = [name for name in MODES if any(row["mode"] == name for row in found)]
     lines += [""] + [f"- `{name}`: {MODES[name].summary}." for name in used]
     lines += [

@@ -6,7 +6,7 @@ The tables are made in tables.py, the pictures in plots.py.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +19,11 @@ from llgbench.inputs.configuration import QUICK_VOCABS, grid
 from llgbench.inputs.variant import DEFAULT_VARIANTS
 from llgbench.records.record import Record
 from llgbench.report import batch, decode, plots
+from llgbench.report.asv_tables import asv_tables
 from llgbench.report.frames import frame
-from llgbench.report.tables import (
-    RULES,
-    Table,
-    asv_tables,
-    headline,
-    overhead_tables,
-    record_tables,
-)
+from llgbench.report.overhead_tables import overhead_tables
+from llgbench.report.table import Table
+from llgbench.report.tables import RULES, headline, record_tables
 from llgbench.shown import in_code, in_markdown
 
 __all__ = ["RULES", "Table", "frame", "headline", "markdown", "read_asv", "tables", "write"]
@@ -161,7 +157,7 @@ def _record_section(
 
 
 def provenance(record: Record) -> list[str]:
-    """Return where and with what a record was measured, one line a subject."""
+    """Return where and with what a record was measured, one line per subject."""
     p = record.provenance
     machine, git = p.get("machine", {}), p.get("git", {})
     affinity = ", ".join(map(str, machine.get("affinity", [])))
@@ -239,29 +235,18 @@ def command(record: Record) -> str:
 
 
 def _open(table: Table) -> list[str]:
-    return [f"**{in_markdown(table.title)}**", "", *_grid(table), "", *_notes(table)]
+    return [f"**{in_markdown(table.title)}**", "", *table.markdown(), "", *_notes(table)]
 
 
 def _collapsed(table: Table) -> list[str]:
     return [
-        f"<details><summary>{in_markdown(table.title)}</summary>", "", *_grid(table), "",
+        f"<details><summary>{in_markdown(table.title)}</summary>", "", *table.markdown(), "",
         *_notes(table), "</details>", "",
     ]  # fmt: skip
 
 
 def _notes(table: Table) -> list[str]:
     return [line for note in table.notes for line in (note, "")]
-
-
-def _grid(table: Table) -> list[str]:
-    last_is_text = table.headers[-1] == "verdict"
-    n = len(table.headers)
-    rules = ["---" if i < table.left or (last_is_text and i == n - 1) else "---:" for i in range(n)]
-    return [_line(table.headers), _line(rules), *(_line(row) for row in table.rows)]
-
-
-def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(map(in_markdown, cells))} |"
 
 
 def _picture(pictures: Mapping[str, Path], key: str, text: str) -> list[str]:

@@ -1,33 +1,20 @@
-"""Rows as a Markdown table."""
+"""Rows of a record as a Markdown table."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from llgbench.shown import in_markdown
+from llgbench.shown import DASH, cell, in_markdown, markdown_table, number
 
 
-def table(rows: Sequence[Mapping[str, Any]], texts: Collection[str]) -> list[str]:
-    """Return the lines of a table; the keys of the first row are its columns.
-
-    Args:
-        rows: numbers, None where there is none, and texts.
-        texts: columns that are no numbers.
-    """
+def table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the lines of a table; the keys of the first row are its columns."""
     if not rows:
         return []
-    columns = list(rows[0])
-    lines = ["| " + " | ".join(columns) + " |"]
-    lines.append("|" + "|".join("---" if name in texts else "--:" for name in columns) + "|")
-    for row in rows:
-        lines.append("| " + " | ".join(_cell(row[name]) for name in columns) + " |")
-    return lines
+    return markdown_table(list(rows[0]), [[_cell(value) for value in row.values()] for row in rows])
 
 
 def _cell(value: Any) -> str:
-    if value is None or value == "":
-        return "–"
-    if isinstance(value, float):
-        return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
-    return in_markdown(str(value))
+    shown = number(value) if isinstance(value, float) else cell(value)
+    return in_markdown(shown) or DASH

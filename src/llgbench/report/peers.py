@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from llgbench import output
 from llgbench.peers.results import CaseResult, Samples
 from llgbench.records import stats
+from llgbench.shown import microseconds
 
 Row = dict[str, Any]
 
@@ -172,7 +172,7 @@ def _median(samples: Sequence[int]) -> float | None:
 
 
 def _shown(ns: float | None, unit: float = 1e3) -> float | None:
-    return output.microseconds(None if ns is None else ns * 1e3 / unit)
+    return microseconds(None if ns is None else ns * 1e3 / unit)
 
 
 def _digits(value: float) -> float:

@@ -24,8 +24,10 @@ from llgbench import files
 from llgbench.errors import RecordError
 from llgbench.records.record import Record
 from llgbench.records.stats import MIN_ABOVE
-from llgbench.report.frames import Column, View, families, family_points, label, plural
-from llgbench.shown import visible
+from llgbench.records.times import label
+from llgbench.report.families import families, family_points
+from llgbench.report.view import Column, View
+from llgbench.shown import plural, visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,7 +13,7 @@ from llgbench.compare import side, words
 from llgbench.compare.comparison import ALL, DEFAULT_CASES, Comparison, Pooled, Row
 from llgbench.compare.facts import Step, WorkCounter
 from llgbench.compare.inference import Estimate
-from llgbench.shown import fence, in_code, in_markdown
+from llgbench.shown import fence, in_code, in_markdown, markdown_table, number
 
 # GitHub refuses a comment beyond 65,536 characters; the full table is cut before that.
 MAX_CHARACTERS = 60_000
@@ -107,7 +107,7 @@ def _times(found: Comparison) -> list[str]:
             for r in whole
         ]
         head = ["instructions", *(("old", "new") if numbers else ())]
-        return _markdown((*head, "change", "95% interval", "verdict"), rows)
+        return markdown_table((*head, "change", "95% interval", "verdict"), rows)
     seen = [row for row in found.pooled if row.metric in VISIBLE]
     if seen:
         return _pooled_table(found, seen)
@@ -124,7 +124,7 @@ def _changed(found: Comparison) -> list[str]:
     shown = [_full_row(row) for row in rows[:_CHANGED]]
     more = len(rows) - len(shown)
     tail = [f"and {more} more, in the full table below."] if more else []
-    return [*_markdown(_FULL_HEAD, shown), "", *tail, *([""] if tail else [])]
+    return [*markdown_table(_FULL_HEAD, shown), "", *tail, *([""] if tail else [])]
 
 
 def _costliest(found: Comparison) -> list[str]:
@@ -145,7 +145,7 @@ def _costliest(found: Comparison) -> list[str]:
         for s in steps
     ]
     head = ("step", "text so far", "token", "the grammar allows", f"old {unit}", f"new {unit}")
-    return ["Costliest steps of the new engine (TBM, median):", "", *_markdown(head, rows), ""]
+    return ["Costliest steps of the new engine (TBM, median):", "", *markdown_table(head, rows), ""]
 
 
 def _grammar(step: Step) -> str:
@@ -171,7 +171,7 @@ def _work(found: Comparison) -> list[str]:
             for c in moved[:_CHANGED]
         ]  # fmt: skip
         lines += ["Work counters that changed:", ""]
-        lines += [*_markdown(("case", "counter", "old", "new", "change"), rows), ""]
+        lines += [*markdown_table(("case", "counter", "old", "new", "change"), rows), ""]
     elif found.counters:
         lines += ["Work counters: equal in every case.", ""]
     if found.functions:
@@ -180,7 +180,7 @@ def _work(found: Comparison) -> list[str]:
             for f in found.functions
         ]
         lines += ["Functions whose instructions changed most (one process):", ""]
-        lines += [*_markdown(("function", "old", "new", "change"), cells), ""]
+        lines += [*markdown_table(("function", "old", "new", "change"), cells), ""]
     elif (why := words.no_functions(found)) is not None:
         lines += [f"Functions: {why}.", ""]
     return lines
@@ -201,7 +201,7 @@ def _pooled_table(found: Comparison, rows: Iterable[Pooled]) -> list[str]:
         (row.metric + _on(found, row.vocab), _us(row.base), _us(row.head), *_ratio(row.estimate))
         for row in rows
     ]
-    return _markdown(("µs", "old", "new", "change", "95% interval"), cells)
+    return markdown_table(("µs", "old", "new", "change", "95% interval"), cells)
 
 
 def _how(found: Comparison) -> list[str]:
@@ -229,7 +229,7 @@ def _full_table(found: Comparison, room: int) -> str:
     head = f"<details><summary>All {len(rows)} metrics</summary>\n\n"
     tail = "\n\n</details>\n"
     room -= len(head) + len(tail) + 100
-    lines = _markdown(_FULL_HEAD, rows)
+    lines = markdown_table(_FULL_HEAD, rows)
     kept: list[str] = []
     for line in lines:
         room -= len(line) + 1
@@ -266,17 +266,8 @@ def _fenced(lines: list[str], language: str) -> list[str]:
     return [f"{mark}{language}", *lines, mark]
 
 
-def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return a table; what is a number stands to the right."""
-    left = ("case", "metric", "verdict", "step", "text so far", "token", "the grammar allows",
-            "counter", "function", "µs", "instructions")  # fmt: skip
-    rule = ["---" if name in left else "---:" for name in head]
-    return ["| " + " | ".join(cells) + " |" for cells in (head, rule, *rows)]
-
-
 def _us(ns: float) -> str:
-    value = ns / 1000
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return number(ns / 1000)
 
 
 def _ratio(e: Estimate) -> tuple[str, str]:

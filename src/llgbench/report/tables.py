@@ -1,49 +1,49 @@
-"""The tables of a record and of ASV results: one function a table, as text and as plain data.
+"""The tables of a record: one function per table, as text and as plain data.
 
-Times are shown in microseconds. What is pooled and compared is decided in frames.py.
+Times are shown in microseconds. What is pooled and compared is decided in view.py and frames.py.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
-from llgbench.asv.results import AsvValue
-from llgbench.fallback import summary
-from llgbench.records.record import Entry, Record
+from llgbench.inputs.configuration import Configuration
+from llgbench.records.entry import Entry
+from llgbench.records.record import Record
 from llgbench.records.stats import MIN_ABOVE
-from llgbench.report.frames import (
-    MEASURES,
-    MIN_ROUNDS,
-    STATS,
-    Column,
-    Kind,
-    Measure,
-    View,
-    families,
-    family_points,
-    frame_of,
-    plural,
-)
+from llgbench.records.times import Kind, Measure
+from llgbench.report.families import families, family_points
+from llgbench.report.frames import MEASURES, MIN_ROUNDS, STATS, frame_of
+from llgbench.report.table import Table
+from llgbench.report.view import Column, View
+from llgbench.shown import DASH, number, plural
 
-DASH = "–"
 _NAMES: dict[Measure, str] = {
     "tbm": "TBM",
     "ttfm": "TTFM",
     "compile": "compile",
+    "first_mask": "first mask",
     "mask": "mask",
     "consume": "consume",
 }
 _HEADLINE: tuple[tuple[Kind, Measure], ...] = (("cold", "tbm"), ("cold", "ttfm"))
 
-_MISSING = {
-    "n/a": "n/a, the benchmark does not apply or its sample does not carry the percentile",
-    "failed": "failed; asv run --show-stderr says why",
-}
+# The columns of the table of cases.
+_SHOWN = pd.DataFrame(
+    [
+        ("TBM p50", "cold", "tbm", "p50"),
+        ("TBM p99", "cold", "tbm", "p99"),
+        ("TBM max", "cold", "tbm", "p100"),
+        ("warm TBM p50", "warm", "tbm", "p50"),
+        ("sibling TBM p50", "sibling", "tbm", "p50"),
+        ("TTFM p50", "cold", "ttfm", "p50"),
+        ("compile p50", "cold", "compile", "p50"),
+    ],
+    columns=["shown", "kind", "measure", "stat"],
+)
 
 RULES = (
     "µs. TBM is mask + consume of one step, TTFM is compile + first mask. All times here are cold, "
@@ -61,35 +61,8 @@ RULES = (
 )
 
 
-@dataclass(frozen=True)
-class Table:
-    """One table, ready to be shown, and the same as plain data.
-
-    Attributes:
-        name: what kind of table: headline, cases, checkpoints, details, unavailable, asv or
-            fallback.
-        title: one line.
-        headers: one a column.
-        rows: as text, as many cells as headers.
-        data: the same as plain data, unrounded, for JSON.
-        left: how many columns stand to the left; the others are numbers.
-        notes: what only this table needs to have said.
-    """
-
-    name: str
-    title: str
-    headers: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    data: tuple[dict[str, Any], ...]
-    left: int = 1
-    notes: tuple[str, ...] = ()
-
-
-# ---- the tables of a record ----------------------------------------------------------------------
-
-
 def headline(record: Record) -> list[Table]:
-    """Return the tables in the field's shape: one a vocab and set of cases, cold.
+    """Return the tables in the field's shape: one per vocab and set of cases, cold.
 
     Raises:
         RecordError: nothing was measured.
@@ -129,28 +102,30 @@ def _pooled_table(
     view: View, figures: pd.DataFrame, name: str, measures: Sequence[tuple[Kind, Measure]],
     vocab: str, group: str,
 ) -> Table:  # fmt: skip
+    asked = pd.DataFrame(measures, columns=["kind", "measure"])
     here = figures[
         (figures["case"] == "") & (figures["vocab"] == vocab) & (figures["group"] == group)
-    ]
-    by_key = {
-        (f["variant"], f["engine"], f["kind"], f["measure"], f["stat"]): f
-        for f in map(_clean, here.to_dict("records"))
-    }
-    several = len({kind for kind, _ in measures}) > 1
+    ].merge(asked, on=["kind", "measure"])
+    columns = [Column(*at) for at in zip(here["variant"], here["engine"], strict=True)]
+    by_column = here.assign(
+        cell=_cells(here), place=[view.columns.index(column) for column in columns]
+    )
+    cells = by_column.pivot(index=["kind", "measure", "stat"], columns="place", values="cell")
+    counts = by_column[by_column["stat"] == "avg"].pivot(
+        index=["kind", "measure"], columns="place", values="samples"
+    )
     verdicts = {column: _verdicts(view, vocab, group, column) for column in view.columns}
     rows = [
         ("verdict", *verdicts.values()),
         ("ratio over", *(_ratio_over(view, vocab, group, column) for column in view.columns)),
     ]
-    data = []
+    several = len({kind for kind, _ in measures}) > 1
     for kind, measure in measures:
         named = f"{kind} {_NAMES[measure]}" if several else _NAMES[measure]
         for stat in STATS:
-            cells = [by_key[c.variant, c.engine, kind, measure, stat] for c in view.columns]
-            rows.append((f"{named} {stat}", *(_cell(f["us"], _ratio(f)) for f in cells)))
-            data += cells
-        counts = [by_key[c.variant, c.engine, kind, measure, "avg"] for c in view.columns]
-        rows.append((f"{named} samples", *(f"{f['samples']:,}" for f in counts)))
+            rows.append((f"{named} {stat}", *cells.loc[(kind, measure, stat), :]))
+        numbers = counts.loc[(kind, measure), :]
+        rows.append((f"{named} samples", *(f"{n:,}" for n in numbers)))
     n = len(view.cases(vocab, group))
     what = "cold, warm, sibling and cached apart" if several else "cold"
     return Table(
@@ -158,7 +133,7 @@ def _pooled_table(
         title=f"{vocab}: {plural(n, group)}, {what}, µs",
         headers=("", *(column.label for column in view.columns)),
         rows=tuple(rows),
-        data=tuple({**f, "verdict": verdicts[_column(f)]} for f in data),
+        data=_plain(here.assign(verdict=[verdicts[column] for column in columns])),
     )
 
 
@@ -197,39 +172,27 @@ def _ratio_over(view: View, vocab: str, group: str, column: Column) -> str:
 
 
 def _case_table(view: View, figures: pd.DataFrame) -> Table:
-    here = figures[figures["case"] != ""]
-    by_key = {
-        (f["case"], f["vocab"], f["variant"], f["engine"], f["kind"], f["measure"], f["stat"]): f
-        for f in map(_clean, here.to_dict("records"))
-    }
-    shown: tuple[tuple[str, Kind, Measure, str], ...] = (
-        ("TBM p50", "cold", "tbm", "p50"),
-        ("TBM p99", "cold", "tbm", "p99"),
-        ("TBM max", "cold", "tbm", "p100"),
-        ("warm TBM p50", "warm", "tbm", "p50"),
-        ("sibling TBM p50", "sibling", "tbm", "p50"),
-        ("TTFM p50", "cold", "ttfm", "p50"),
-        ("compile p50", "cold", "compile", "p50"),
-    )
-    rows, data = [], []
-    for entry in _by_case(view):
+    entries = _by_case(view)
+    verdicts = {e.configuration: _verdict(e) for e in entries}
+    of_cases = figures[figures["case"] != ""]
+    # A merge keeps the order of what is shown, and the figures that have a column.
+    shown = of_cases.merge(_SHOWN, on=["kind", "measure", "stat"])
+    place = ["case", "vocab", "variant", "engine"]
+    by_case = shown.assign(cell=_cells(shown)).pivot(index=place, columns="shown", values="cell")
+    by_case = by_case[list(_SHOWN["shown"])]
+    rows = []
+    for entry in entries:
         c = entry.configuration
-        column = Column(c.variant, c.engine)
-        found = [
-            by_key[c.case, c.vocab, c.variant, c.engine, kind, measure, stat]
-            for _, kind, measure, stat in shown
-        ]
-        cells = [_cell(f["us"], _ratio(f)) for f in found]
-        rows.append((c.case, c.vocab, column.label, *cells, _verdict(entry)))
-        for (name, *_), f in zip(shown, found, strict=True):
-            data.append({**f, "shown": name, "verdict": _verdict(entry)})
+        cells = by_case.loc[(c.case, c.vocab, c.variant, c.engine), :]
+        label = Column(c.variant, c.engine).label
+        rows.append((c.case, c.vocab, label, *cells, verdicts[c]))
+    of_figures = shown[place].itertuples(index=False, name=None)
     return Table(
         name="cases",
         title="Each case",
-        headers=("case", "vocab", "variant", *(name for name, *_ in shown), "verdict"),
+        headers=("case", "vocab", "variant", *_SHOWN["shown"], "verdict"),
         rows=tuple(rows),
-        data=tuple(data),
-        left=3,
+        data=_plain(shown.assign(verdict=[verdicts[Configuration(*at)] for at in of_figures])),
     )
 
 
@@ -285,7 +248,7 @@ def _family_table(view: View, family: str, vocab: str) -> Table:
 
 
 def _unavailable_table(view: View) -> list[Table]:
-    """Return what could not be measured, one row a reason; no table where all could."""
+    """Return what could not be measured, one row per reason; no table where all could."""
     columns: dict[tuple[str, str], list[str]] = {}
     data = []
     for c, entry in view.entries.items():
@@ -310,7 +273,6 @@ def _unavailable_table(view: View) -> list[Table]:
             headers=("variants", "cases", "which", "reason"),
             rows=rows,
             data=tuple(data),
-            left=4,
         )
     ]
 
@@ -320,127 +282,18 @@ def _some(places: Sequence[str], n: int = 3) -> str:
     return f"{shown} and {len(places) - n} more" if len(places) > n else shown
 
 
-# ---- ASV ---------------------------------------------------------------------------------------
-
-
-def asv_tables(values: Sequence[AsvValue]) -> list[Table]:
-    """Return a table for each machine and commit that ASV has values of.
-
-    What has no value is in the table's data and counted in a note, but has no row.
-    """
-    found = []
-    for machine, commit in dict.fromkeys((v.machine, v.commit) for v in values):
-        here = [v for v in values if (v.machine, v.commit) == (machine, commit)]
-        missing = Counter(v.missing for v in here if v.missing)
-        found.append(
-            Table(
-                name="asv",
-                title=f"ASV: {machine}, commit {commit[:12]}",
-                headers=("benchmark", "parameters", "value"),
-                rows=tuple(
-                    (v.benchmark, " | ".join(v.parameters), with_unit(v.value, v.unit))
-                    for v in here
-                    if not v.missing
-                ),
-                data=tuple({**vars(v), "parameters": list(v.parameters)} for v in here),
-                left=2,
-                notes=tuple(
-                    f"{plural(n, 'values')} more: {_MISSING[why]}" for why, n in missing.items()
-                ),
-            )
-        )
-    return found
-
-
-def with_unit(value: float | None, unit: str) -> str:
-    """Return a value of ASV as text; empty where there is none."""
-    if value is None:
-        return ""
-    match value, unit:
-        case seconds, "seconds":
-            return f"{number(seconds * 1e6)} µs"
-        case ns, "ns" | "nanoseconds":
-            return f"{number(ns / 1e3)} µs"
-        case size, "bytes":
-            return f"{number(size / 2**20)} MiB"
-    shown = f"{value:,.0f}" if float(value).is_integer() else number(value)  # a count is whole
-    return f"{shown} {unit}".rstrip()
-
-
-# ---- the fallback's overhead --------------------------------------------------------------------
-
-_OVERHEAD = {
-    "summary": summary.TITLE,
-    "ratios": "Where no boundary is pending: off over stock, on over off, instructions",
-    "pending": "Masks with a boundary pending, and of its two readings alone, instructions",
-    "checkpoints": "Checkpoints: a step in instructions and work, by n",
-    "memory": "A boundary pending over n bytes: bytes of heap",
-}
-
-
-def overhead_tables(found: Mapping[str, Any]) -> list[Table]:
-    """Return what overhead_summary.load gives as tables, the summary first."""
-    notes = {
-        "summary": f"The worst of its rows, on {found.get('vocab')}: `llgbench overhead --count`, "
-        f"llgbench {found.get('provenance', {}).get('llgbench')}.",
-        "ratios": "Means over seeds; spread is the largest distance of one seed from its mean.",
-    }
-    tables = []
-    for name, title in _OVERHEAD.items():
-        rows = found.get(name)
-        if not rows:
-            continue
-        headers = tuple(rows[0])
-        text = [h for h in headers if isinstance(rows[0][h], str)]
-        tables.append(
-            Table(
-                name="fallback",
-                title=title,
-                headers=headers,
-                rows=tuple(tuple(_plain_cell(row.get(h)) for h in headers) for row in rows),
-                data=tuple(rows),
-                left=len(text) if headers[: len(text)] == tuple(text) else 1,
-                notes=(notes[name],) if name in notes else (),
-            )
-        )
-    return tables
-
-
-def _plain_cell(value: object) -> str:
-    match value:
-        case None:
-            return DASH
-        case bool():
-            return "yes" if value else "no"
-        case int():
-            return f"{value:,}"
-        case float():
-            return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:g}"
-    return str(value)
-
-
 # ---- cells -------------------------------------------------------------------------------------
 
 
-def number(value: float | None) -> str:
-    """Return a number with three significant digits, whole from 100 on; a dash for None."""
-    if value is None:
-        return DASH
-    if abs(value) >= 99.95:
-        return f"{value:,.0f}"
-    digits = 1 if abs(value) >= 9.995 else 2
-    return f"{value:.{digits}f}"
-
-
-def _cell(us: float | None, ratio: str) -> str:
-    return f"{number(us)} ({ratio})" if ratio else number(us)
-
-
-def _ratio(figure: Mapping[str, Any]) -> str:
-    value = figure["ratio"]
-    if value is None:
-        return ""
-    return f"{'' if figure['confirmed'] else '≈'}{number(value)}×"
+def _cells(figures: pd.DataFrame) -> list[str]:
+    """Return each figure as it is shown: microseconds, in brackets the ratio to the baseline."""
+    shown = []
+    for us, ratio, confirmed in zip(
+        figures["us"], figures["ratio"], figures["confirmed"], strict=True
+    ):
+        mark = "" if pd.isna(ratio) else f" ({'' if confirmed else '≈'}{number(ratio)}×)"
+        shown.append(f"{DASH if pd.isna(us) else number(us)}{mark}")
+    return shown
 
 
 def _verdict(entry: Entry) -> str:
@@ -448,10 +301,7 @@ def _verdict(entry: Entry) -> str:
     return f"{entry.verdict['label']}: {reason}" if reason else str(entry.verdict["label"])
 
 
-def _column(figure: Mapping[str, Any]) -> Column:
-    return Column(figure["variant"], figure["engine"])
-
-
-def _clean(figure: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return a row of the frame without the marks pandas has for what is missing."""
-    return {key: None if pd.isna(value) else value for key, value in figure.items()}
+def _plain(figures: pd.DataFrame) -> tuple[dict[str, Any], ...]:
+    """Return rows as plain data, for JSON; what is missing is None."""
+    rows = figures.astype(object).where(figures.notna(), None).to_dict("records")
+    return tuple({str(name): value for name, value in row.items()} for row in rows)
