@@ -19,12 +19,12 @@ PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadgroup
 
 # All but what takes long: see `make fuzz`.
 test: install lint engines
-	$(PYTEST) -m "not engine_slow"
+	$(PYTEST)
 
 # Foreign files of each kind, mutated: 2,000 inputs where `make test` tries 200. And the fallback
 # against its reference on thousands of grammars.
 fuzz: install engines
-	LLGBENCH_FUZZ=2000 $(PYTEST) -m "fuzz or engine_slow"
+	LLGBENCH_FUZZ=2000 $(PYTEST) -m fuzz
 
 # A part of the suite as on other machines: one core, no valgrind, no cargo, no clock, no home.
 test-machines: install engines

@@ -20,7 +20,7 @@ NAMED = re.compile(
 )
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]")
 # Options of other programs that our messages name.
-FOREIGN = {"--show-stderr", "--target-dir", "--yes"}
+FOREIGN = {"--git", "--show-stderr", "--target-dir", "--yes"}
 # The word in the head of a file.
 FORMAT = "llgbench comparison"
 SOURCES = sorted((ROOT / "src" / "llgbench").rglob("*.py"))

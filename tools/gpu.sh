@@ -20,7 +20,7 @@ read -ra SEQUENCES <<< "${SEQUENCES:-1 8 64}"
 pack() {
     local site version pin
     place=$(mktemp -d)
-    trap "rm -rf '$place'" EXIT
+    trap 'rm -rf "$place"' EXIT
     site=$place/site
     version=${PYTHON_VERSION:-$("$PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])')}
     # What decode and its report import; llama-cpp-python comes without its libraries.
