@@ -14,8 +14,9 @@ bench: install engines
 	$(BIN)/asv run --machine $(MACHINE) --launch-method forkserver --show-stderr --bench '^(grid|tokenizer|operations|fallback)' 'HEAD^!'
 	$(BIN)/llgbench report --print
 
-# One process per core, four at most: each holds vocabularies of its own.
-PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadgroup
+# One process per core, four at most: each holds vocabularies of its own. A file's tests share one,
+# so that its fixtures are made once and what two of them may not do at once they do not.
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 # All but what takes long: see `make fuzz`.
 test: install lint engines

@@ -22,9 +22,10 @@ from llgbench.asv import batch_suite
 from llgbench.asv.cells import Run
 from llgbench.commands.batch import row
 from llgbench.commands.options import numbers
-from llgbench.decode import batch, batch_recording
-from llgbench.decode.batch import WARM_UP, Batch, Method, Plan
-from llgbench.decode.batch_recording import Request, require, summarize
+from llgbench.decode import batch_recording
+from llgbench.decode.batch import WARM_UP, Batch, Plan
+from llgbench.decode.batch_recording import Request
+from llgbench.decode.batch_summary import METHODS, Method, require, summarize
 from llgbench.decode.measurement import decodable
 from llgbench.engines.engine import TokenArray, Tokenizer
 from llgbench.errors import GrammarError, InputError, RecordError, UnavailableError
@@ -75,7 +76,7 @@ def test_the_truth_is_what_a_matcher_says(lab: Lab, tool_call: Batch) -> None:
                 assert matcher.consume(token)
 
 
-@pytest.mark.parametrize("method", batch.METHODS)
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("threads", [1, 2, 5])
 @pytest.mark.parametrize("sequences", [1, 3, 40])
 def test_every_mask_of_a_batch_is_the_same_as_alone(
@@ -103,7 +104,7 @@ def test_no_plan_changes_a_mask(
 def test_a_cold_elder_has_the_same_masks_and_is_left_as_it_is(lab: Lab) -> None:
     tokenizer = lab.tokenizer(BPE, "greedy_tokenize")
     with Batch(tokenizer, case_file.load(CASE).lark(), traces(lab), cold=True) as cold:
-        for method in batch.METHODS:
+        for method in METHODS:
             assert cold.run(Plan(6, 2, steps=60), method).fault == ""
 
 
@@ -254,7 +255,7 @@ def test_what_cannot_be_done_is_refused(tool_call: Batch) -> None:
 
 def test_a_record_has_every_batch(record: Record) -> None:
     found = [(e.facts["sequences"], e.facts["threads"], e.facts["method"]) for e in record.entries]
-    assert found == [(n, t, m) for t in (1, 2) for n in (1, 5) for m in batch.METHODS]
+    assert found == [(n, t, m) for t in (1, 2) for n in (1, 5) for m in METHODS]
     for entry in record.entries:
         require(entry, "here")
         assert entry.verdict["label"] == "right"

@@ -15,7 +15,7 @@ from llgbench.engines import build
 from llgbench.engines.engine import load
 from llgbench.errors import RecordError, UnavailableError
 from llgbench.fallback import counted as overhead_counting
-from llgbench.fallback import overhead
+from llgbench.fallback import counted_jobs, overhead
 from llgbench.fallback import summary as overhead_summary
 from llgbench.fallback.states import points
 from llgbench.measure import callgrind
@@ -37,7 +37,7 @@ def test_a_side_against_itself_differs_by_thousandths_at_most(tmp_path: Path) ->
     copy = tmp_path / "copy.so"
     shutil.copyfile(engine.path, copy)
     sides = {"a": engine, "b": load(copy)}
-    recorded = overhead_counting.json_job(
+    recorded = counted_jobs.json_job(
         sides, engine.fallback_option or "", "llama-spm", ("json-tool-call",), tmp_path
     )
     assert len(set(recorded.taken) - {0}) == 1
