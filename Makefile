@@ -18,12 +18,12 @@ bench: install engines
 # so that its fixtures are made once and what two of them may not do at once they do not.
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
-# All but what takes long: see `make fuzz`.
+# Every test; `make fuzz` runs those of generated inputs with more of them.
 test: install lint engines
 	$(PYTEST)
 
-# Foreign files of each kind, mutated: 2,000 inputs where `make test` tries 200. And the fallback
-# against its reference on thousands of grammars.
+# Foreign files of each kind, mutated, and the fallback against its reference on generated grammars:
+# 2,000 inputs each where `make test` tries 200.
 fuzz: install engines
 	LLGBENCH_FUZZ=2000 $(PYTEST) -m fuzz
 

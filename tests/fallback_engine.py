@@ -104,10 +104,6 @@ def next_bytes(m: Matcher) -> bytes:
     return bytes(token for token in allowed(m) if token < 256)
 
 
-# What takes long; without it the rest takes a minute: pytest -m "not engine_slow".
-slow = pytest.mark.engine_slow
-
-
 def captures(m: Matcher) -> list[tuple[str, bytes]]:
     engine, pointer = m.tokenizer.engine, ffi.cast("void *", m.pointer)
     count = call(engine, "llgx_matcher_num_captures", "size_t(*)(void *)")(pointer)

@@ -23,7 +23,6 @@ from fallback_engine import (
     opened,
     options,
     reads,
-    slow,
     threshold,
 )
 from llgbench._native import ffi
@@ -48,16 +47,8 @@ def tokenizer(engine: Engine) -> Tokenizer:
 # ---- the cases ----
 
 
-LARGE = ("@1024", "compose-spec", "github-workflow", "gitlab-ci", "dependabot")
-
-
 @pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=slow if name.endswith(LARGE) else ())
-        for name in case_file.names()
-        if not name.endswith(("@4096", "@16384"))
-    ],
+    "name", [name for name in case_file.names() if not name.endswith(("@4096", "@16384"))]
 )
 def test_cases_come_out_as_recorded(tokenizer: Tokenizer, name: str) -> None:
     found = case_file.load(name)

@@ -8,6 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 import reference
+from conftest import FUZZ
 from fallback_engine import (
     PHASES,
     allowed,
@@ -15,7 +16,6 @@ from fallback_engine import (
     matcher,
     opened,
     options,
-    slow,
     threshold,
 )
 from hypothesis import HealthCheck, given, settings
@@ -187,16 +187,14 @@ def small_vocabulary(engine: Engine) -> tuple[Tokenizer, Words]:
 
 
 # 64 as it is, and so few that almost every fallback is kept in step.
-@pytest.mark.parametrize(
-    ("gap", "examples"),
-    [(64, 60), (0, 60), *(pytest.param(gap, 600, marks=slow) for gap in (64, 2, 0))],
-)
-def test_as_the_reference_on_generated_grammars(engine: Engine, gap: int, examples: int) -> None:
+@pytest.mark.fuzz
+@pytest.mark.parametrize("gap", [64, 2, 0])
+def test_as_the_reference_on_generated_grammars(engine: Engine, gap: int) -> None:
     tokenizer, words = small_vocabulary(engine)
     compared = 0
 
     @settings(
-        phases=PHASES, max_examples=examples, deadline=None, derandomize=True, database=None,
+        phases=PHASES, max_examples=FUZZ, deadline=None, derandomize=True, database=None,
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     @given(grammars(), st.integers(0, 2**32))
@@ -209,10 +207,9 @@ def test_as_the_reference_on_generated_grammars(engine: Engine, gap: int, exampl
         run()
     finally:
         threshold(engine, 64)
-    assert compared >= 11 * examples
+    assert compared >= 11 * FUZZ
 
 
-@slow
 def test_as_the_reference_on_a_real_vocabulary(engine: Engine) -> None:
     if not catalogue.vocabs()["llama-spm"].here:
         pytest.skip("llama-spm is not fetched (llgbench fetch)")
@@ -292,17 +289,13 @@ def capturing(draw: st.DrawFn) -> Grammar:
 
 
 # 64 as it is, and so few that levels are kept in step after a byte or two.
-@pytest.mark.parametrize(
-    ("gap", "examples"),
-    [(0, 60), *(pytest.param(gap, 400, marks=slow) for gap in (64, 1, 0))],
-)
-def test_captures_are_the_references(
-    engine: Engine, tokenizer: Tokenizer, gap: int, examples: int
-) -> None:
+@pytest.mark.fuzz
+@pytest.mark.parametrize("gap", [64, 1, 0])
+def test_captures_are_the_references(engine: Engine, tokenizer: Tokenizer, gap: int) -> None:
     compared = 0
 
     @settings(
-        phases=PHASES, max_examples=examples, deadline=None, derandomize=True, database=None,
+        phases=PHASES, max_examples=FUZZ, deadline=None, derandomize=True, database=None,
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     @given(capturing(), st.integers(0, 2**32))
@@ -315,7 +308,7 @@ def test_captures_are_the_references(
         run()
     finally:
         threshold(engine, 64)
-    assert compared >= 2 * examples
+    assert compared >= 2 * FUZZ
 
 
 def captures_compared(tokenizer: Tokenizer, grammar: Grammar, rng: Random) -> int:
