@@ -18,7 +18,7 @@ from made_records import entry
 from llgbench import paths
 from llgbench.asv import batch_suite, decode_suite, fallback_suite, suite
 from llgbench.asv.cells import Metrics, Run, row
-from llgbench.decode.plan import MODES
+from llgbench.decode.modes import MODES
 from llgbench.fallback.pending import STATES
 from llgbench.fallback.states import STRATEGIES
 from llgbench.inputs import case_file

@@ -11,6 +11,7 @@ import click
 from llgbench import output
 from llgbench.commands import given
 from llgbench.commands.options import limit_options, limits
+from llgbench.decode.modes import MODES
 from llgbench.errors import InputError, UnknownNameError
 from llgbench.output import json_option
 from llgbench.shown import microseconds
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
     from llgbench.llama.sampler import Selection
     from llgbench.records.entry import Entry
 
-# Repeated from llgbench.decode, model and sampler, which --help should not load; a test compares.
-MODES = ("mask-first", "sample-first", "validate-first", "forced", "overlap")
+# Repeated from model and sampler, which --help should not load; a test compares.
 SELECTIONS = ("greedy", "dist", "common")
 SHAPES = ("nano", "tinyllama-1.1b", "llama-3.2-1b", "llama-3.1-8b", "gemma-2b-like")
 MAX_THREADS = 512
