@@ -126,11 +126,11 @@ def test_the_summary_holds_the_worst_against_its_limit() -> None:
     assert (off["measured"], off["at"], off["met"]) == (1.003, "a, cold", False)
     on = rows["on / off, no boundary pending: mask + token, instructions"]
     assert (on["measured"], on["at"], on["met"]) == (1.02, "b, warm", True)
-    pending = "mask with a boundary pending / the dearer reading's alone, "
+    pending = "mask with a boundary pending / the costlier reading's alone, "
     assert (rows[f"{pending}time"]["at"], rows[f"{pending}time"]["met"]) == ("x", False)
     counted = rows[f"{pending}instructions"]
     assert (counted["at"], counted["measured"]) == ("y", 1.7)
-    dearest = rows["dearest step of a checkpoint, n = 16384 / 256, instructions"]
+    dearest = rows["costliest step of a checkpoint, n = 16384 / 256, instructions"]
     assert (dearest["measured"], dearest["met"]) == (1.3, False)
     memory = rows["heap beyond the option off, bytes a byte of n"]
     assert (memory["measured"], memory["met"]) == (0.5, False)

@@ -90,11 +90,7 @@ def decode_command(
     the vocab's own tokens, random weights, the shape's speed.
 
     \b
-    mask-first      compute the mask, apply it, sample
-    sample-first    sample, look it up in the mask, mask and sample again on a miss (llama.cpp's)
-    validate-first  sample, validate the token, compute a mask only on a miss
-    forced          mask-first; forced tokens are committed unsampled, decoded in one batch
-    overlap         mask-first; the mask is computed while the model decodes
+    MODES
 
     \b
     Examples:
@@ -150,6 +146,11 @@ def decode_command(
         title += f"{' (random)' if what['synthetic'] else ''}, on {device_name}"
     output.print_table(rows, title=title)
     output.say(f"record: {record.path}")
+
+
+decode_command.help = (decode_command.help or "").replace(
+    "MODES", "\n    ".join(f"{mode.name:16}{mode.summary}" for mode in MODES.values())
+)
 
 
 def _path(model: Path) -> str:

@@ -34,8 +34,7 @@ MODES: dict[str, Mode] = {
         Mode("mask-first", "mask", "compute the mask, apply it, sample"),
         Mode(
             "sample-first", "sample",
-            "sample, look the token up in the mask, apply it and sample again on a miss: "
-            "llama.cpp's default",
+            "sample, look it up in the mask, mask and sample again on a miss (llama.cpp's)",
         ),
         Mode(
             "validate-first", "validate",
@@ -43,12 +42,12 @@ MODES: dict[str, Mode] = {
         ),
         Mode(
             "forced", "mask",
-            "mask-first, and forced tokens are committed unsampled and decoded in one batch",
+            "mask-first; forced tokens are committed unsampled, decoded in one batch",
             forced=True,
         ),
         Mode(
             "overlap", "mask",
-            "mask-first, the mask computed on another thread while the model decodes",
+            "mask-first; the mask is computed while the model decodes",
             overlap=True,
         ),
     )

@@ -101,7 +101,7 @@ class PendingCount:
 
     @property
     def over_dearer(self) -> float:
-        """The pending mask over the dearer of its two readings alone."""
+        """The pending mask over the costlier of its two readings alone."""
         return self.both / max(self.longer, self.other)
 
     @property
@@ -182,7 +182,7 @@ def curve(
 ) -> Iterator[CountedPoint]:
     """Count a checkpoint's steps by its length, and what the engine says of their work.
 
-    Every step is counted, because nobody says beforehand which one is the dearest. A dump a step
+    Every step is counted, because nobody says beforehand which one costs most. A dump a step
     costs some milliseconds, a minute in all at 16384 bytes.
 
     Raises:
