@@ -55,7 +55,9 @@ def tool_call(lab: Lab) -> Iterator[Batch]:
 
 @pytest.fixture(scope="module")
 def record(tmp_path_factory: pytest.TempPathFactory, _vocabs_here: None) -> Record:
-    request = Request(sequences=(1, 5), threads=(1, 2), steps=40, shape="nano")
+    request = Request(
+        vocabs=("llama-spm",), sequences=(1, 5), threads=(1, 2), steps=40, shape="nano"
+    )
     return batch_recording.record(request, tmp_path_factory.mktemp("batch"))
 
 
@@ -293,6 +295,7 @@ def test_the_report_draws_and_lists_it(record: Record, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("_vocabs_here")
 def test_asv_gets_every_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_suite, "VOCAB", "llama-spm")
     monkeypatch.setattr(batch_suite, "request", partial(batch_suite.request, steps=60))
     run = Run(str(tmp_path), "batch", str(tmp_path / "results"))
     for threads in batch_suite.THREADS:
@@ -311,13 +314,14 @@ def llgbench(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.usefixtures("_vocabs_here")
 def test_the_command_prints_a_table_and_json(tmp_path: Path) -> None:
-    given = ["batch", "--sequences", "2,3", "--threads", "2", "--steps", "20", "--draft", "2"]
-    done = llgbench(*given, "--results", str(tmp_path), "--json")
+    given = ["batch", "--vocab", "llama-spm", "--sequences", "2,3", "--threads", "2"]
+    given += ["--steps", "20"]
+    done = llgbench(*given, "--draft", "2", "--results", str(tmp_path), "--json")
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     assert [b["seqs"] for b in found["batches"]] == [2, 3]
     assert all(b["validate avg"] > 0 and b["verdict"] == "right" for b in found["batches"])
-    table = llgbench(*given[:7], "--results", str(tmp_path))
+    table = llgbench(*given, "--results", str(tmp_path))
     assert "no decode was timed" in table.stdout
     assert table.stdout.count("llg_par_compute_mask") == 2
 
@@ -333,7 +337,10 @@ def test_the_command_prints_a_table_and_json(tmp_path: Path) -> None:
         (["--shape", "nano", "--model", "x.gguf"], "not both"),
         (["--case", "nowhere"], "unknown case"),
         (["--model", "nowhere.gguf"], "no such model"),
-        (["--shape", "nano", "--device", "cuda7", "--sequences", "1"], "no such device, only CPU"),
+        (
+            ["--shape", "nano", "--device", "cuda7", "--vocab", "llama-spm"],
+            "no such device, only CPU",
+        ),
         (["--variant", "token_to_piece", "--vocab", "llama-spm", "--steps", "5"], "a mask fails"),
     ],
 )
