@@ -279,7 +279,7 @@ def test_the_fallback_cannot_be_switched_on_where_there_is_none() -> None:
 # So wide a threshold that the answer is clear at the first look, and enough time for that look
 # where other things run too.
 CHEAP = (
-    "--vocab", "llama-spm", "--case", "listed", "--threshold", "0.3", "--budget", "150",
+    "--vocab", "llama-spm", "--case", "listed", "--threshold", "0.3", "--budget", "90",
 )  # fmt: skip
 
 
