@@ -132,7 +132,7 @@ def test_the_summary_holds_the_worst_against_its_limit() -> None:
     assert (counted["at"], counted["measured"]) == ("y", 1.7)
     dearest = rows["costliest step of a checkpoint, n = 16384 / 256, instructions"]
     assert (dearest["measured"], dearest["met"]) == (1.3, False)
-    memory = rows["heap beyond the option off, bytes a byte of n"]
+    memory = rows["heap beyond the option off, bytes per byte of n"]
     assert (memory["measured"], memory["met"]) == (0.5, False)
 
 
