@@ -77,7 +77,9 @@ def assert_readable(figure: Figure) -> None:
     for ax in panels(figure):
         for axis in (ax.xaxis, ax.yaxis):
             low, high = sorted(axis.get_view_interval())
-            ticks = [t for t in axis.get_major_ticks() if t.label1.get_text()]
+            ticks = [
+                t for t in axis.get_major_ticks() if t.label1.get_visible() and t.label1.get_text()
+            ]
             unseen |= {t.label1 for t in ticks if not low <= t.get_loc() <= high}
             boxes = [t.label1.get_window_extent() for t in ticks if t.label1 not in unseen]
             assert not any(a.overlaps(b) for a, b in combinations(boxes, 2)), axis

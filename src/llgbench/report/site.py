@@ -32,7 +32,7 @@ body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem
 table { border-collapse: collapse } td, th { padding: .2rem .8rem .2rem 0; text-align: left }
 td.n { text-align: right; font-variant-numeric: tabular-nums } svg { display: block; width: 100% }
 h3 { margin: 1.5rem 0 0; font-size: 1rem } .new { color: #b00020; font-weight: 600 }
-svg text { font: 12px system-ui, sans-serif; fill: #444 } .line { fill: none; stroke: #0072b2 }
+svg text { font: 13px system-ui, sans-serif; fill: #444 } .line { fill: none; stroke: #0072b2 }
 .grid { stroke: #ddd } .error { stroke: #56b4e9 }
 circle { fill: #0072b2 } circle.new { fill: #b00020 }
 """
