@@ -84,6 +84,8 @@ class Loaded:
         self.lock = threading.Lock()
         self.begun: list[float] = []
         self.timed = 0
+        # The share of each side's instructions that is in functions with a name.
+        self.named: dict[str, float] = {"base": 1.0, "head": 1.0}
 
     def clock(self) -> float:
         return self.now
@@ -104,7 +106,9 @@ class Loaded:
         dumps = []
         for side in SIDES:
             for what, amounts in (("compile", [9]), ("mask", [10, 20, 30]), ("consume", [1, 1, 1])):
-                dumps += [Dump(f"0 {side} {what}", n + seed) for n in amounts]
+                for n in amounts:
+                    of = {f"{what}_of": int(n * self.named[side])} if functions else {}
+                    dumps.append(Dump(f"0 {side} {what}", n + seed, of))
         return dumps
 
     def count(self, monkeypatch: pytest.MonkeyPatch, budget_s: float) -> Comparison:
@@ -137,6 +141,21 @@ def test_a_count_has_two_processes_at_least_and_says_what_that_took(
     assert found.ended == (
         "2 of 5 processes counted, the fewest there can be, in 170 s of a budget of 60 s"
     )
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2])
+def test_functions_are_listed_only_where_both_sides_have_names(
+    monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    """Beside a published library, which has the names of its interface alone, all seem new."""
+    machine = Loaded(8, [20] * 5)
+    machine.named = {"base": share, "head": 1.0}
+    found = machine.count(monkeypatch, 60)
+    assert (found.functions, found.named) == ((), False)
+    assert "no names of functions" in str(words.no_functions(found))
+    machine = Loaded(8, [20] * 5)
+    machine.named = {"base": 0.8, "head": 1.0}
+    assert [f.function for f in machine.count(monkeypatch, 60).functions]
 
 
 def test_the_clock_is_begun_only_where_its_fewest_processes_fit(

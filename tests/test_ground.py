@@ -212,6 +212,27 @@ def test_what_was_not_measured_at_the_tag_is_said(
     assert "1 series have nothing at the tag or before" in notes(range(31, 100))
 
 
+def test_a_feature_branch_and_another_python_are_series_of_their_own(tmp_path: Path) -> None:
+    folder, results = tmp_path / "repo", tmp_path / "results"
+    commits = made_results.write_history(folder, {"main": (None, 40), "feature": ("main~5", 10)})
+    made_results.git(folder, "tag", "v1", commits["main"][20])
+    levels = {"virtualenv-py3.12": 1.0, "virtualenv-py3.13": 1.4}
+    for environment, level in levels.items():
+        of = dict.fromkeys(commits["main"], level) | dict.fromkeys(commits["feature"], 1.6 * level)
+        of |= dict.fromkeys(commits["main"][30:], 1.2 * level) if level > 1 else {}
+        for name, value in of.items():
+            made_results.write_commit(
+                results, name, {RATIO[0]: (value, 0.01)}, environment=environment
+            )
+    made_results.write_index(results, dict([RATIO]))
+    found = alerts.find(results, repository=Repository(folder, ("main",)), since_tag="v1")
+    (alert,) = found.alerts
+    assert alert.branch == "main"
+    assert alert.environment.startswith("virtualenv-py3.13")
+    assert alert.after == commits["main"][30]
+    assert any(note.startswith("2 series have nothing at the tag") for note in found.notes)
+
+
 def test_a_tag_requires_a_repository_that_has_it(tmp_path: Path) -> None:
     results = made_results.write(tmp_path / "results", *TIME, [1.0] * 5)
     for command in (alerts_command, site_command):

@@ -97,6 +97,17 @@ class _Ground:
     fixed: bool = False
 
 
+def parted(levels: Sequence[Level], released: int) -> tuple[Level | None, list[Level]]:
+    """Return the last level of a release, and what came after it.
+
+    Args:
+        levels: of the series, none of which reaches over the release.
+        released: how many values the release has.
+    """
+    before = [level for level in levels if level.last < released]
+    return (before[-1] if before else None), list(levels[len(before) :])
+
+
 def find(
     levels: Sequence[Level],
     rule: Rule,

@@ -78,9 +78,7 @@ class Watch:
         """
         places = {point.commit: position for position, point in enumerate(points)}
         found = self.levels(points, released)
-        before = [level for level in found if level.last < released]
-        fixed = before[-1] if before else None
-        later = found[len(before) :]
+        fixed, later = rises.parted(found, released)
         accepting = _accepting(decided, places, self)
         for rise in rises.find(later, self.rule, *accepting, fixed=fixed):
             reason = "" if rise.decision is None else decided[rise.decision].reason

@@ -155,7 +155,7 @@ class Comparison:
         costliest: the steps that cost the head most.
         counters: of the engines' work; empty where they export none.
         functions: those whose instructions changed most.
-        named: whether functions were counted by name: most published libraries have no names.
+        named: whether both sides have names of functions: most published libraries have none.
         differences: of masks.
         processes: how many timed.
         counted: how many counted instructions; 0 where the clock alone decides.

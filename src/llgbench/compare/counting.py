@@ -37,6 +37,10 @@ SEEDS = 5
 
 MOST_CHANGED = 5
 
+# The least share of its instructions for which a library has names of functions. One that was
+# stripped has those of its interface, and nothing else.
+NAMED = 0.5
+
 # So many are counted whatever the budget: fewer have no spread.
 MIN_SEEDS = 2
 
@@ -116,8 +120,9 @@ def count(
             say = partial(_say, progress, vocab)
             done, by_side = _processes(verified.recorded, until, say, tools)
         counted.append(len(done))
-        functions += changed(by_side, vocab)
-        named = named or all(by_side[side] for side in SIDES)
+        if all(by_side[side] for side in SIDES):
+            named = True
+            functions += changed(by_side, vocab)
         costliest += _costliest(done, verified)
         for counts in done:
             for at, case in enumerate(verified.cases):
@@ -170,9 +175,11 @@ def _processes(
     """Count in processes, as many at once as there are cores, for as long as another one fits.
 
     Returns:
-        The counts of each process; and by side the functions' instructions in the first.
+        The counts of each process; and by side the functions' instructions in the first, none of a
+        side that has no names for most of them: functions would seem to come or go.
     """
     functions: dict[str, Counter[str]] = {side: Counter() for side in SIDES}
+    whole: Counter[str] = Counter()
     clock = tools.clock
     began = clock()
     took: list[float] = []
@@ -184,7 +191,9 @@ def _processes(
             return None
         dumps = tools.run(recorded[seed % len(recorded)], seed, functions=seed == 0)
         for dump in dumps:
-            functions.setdefault(dump.name.split()[1], Counter()).update(dump.functions)
+            side = dump.name.split()[1]
+            functions.setdefault(side, Counter()).update(dump.functions)
+            whole[side] += dump.instructions if seed == 0 else 0
         counts = _by_case(dumps)
         took.append(clock() - begun)
         progress(f"{len(took)} of {SEEDS} processes counted, {clock() - began:.0f} s")
@@ -193,6 +202,9 @@ def _processes(
     # Counts do not mind company.
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         done = [counts for counts in pool.map(one, range(SEEDS)) if counts is not None]
+    for side, found in functions.items():
+        if found.total() < NAMED * whole[side]:
+            found.clear()
     return done, functions
 
 

@@ -78,7 +78,7 @@ def no_functions(found: Comparison) -> str | None:
         return None
     if found.named:
         return "no function's instructions changed by a thousandth of the whole"
-    return "the libraries have no names of functions, so what changed cannot be listed by function"
+    return "a library has no names of functions, so what changed cannot be listed by function"
 
 
 def floor_text(rows: Sequence[Row], threshold: float) -> str:
