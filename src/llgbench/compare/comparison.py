@@ -233,6 +233,11 @@ class Comparison:
         return all(row.verdict != "unclear" for row in self.rows if row.metric not in _NOT_ASKED)
 
     @property
+    def allowed(self) -> float:
+        """The false discovery rate that the table was held to."""
+        return self.plan.rate if self.rate is None else self.rate
+
+    @property
     def failed(self) -> bool:
         """Whether something is slower, or masks differ: exit status 1.
 
