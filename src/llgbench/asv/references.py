@@ -146,11 +146,12 @@ def lines(link: Link) -> Iterator[str]:
             values, error = [one.value for one in found], max(one.error for one in found)
             yield (
                 f"{metric}: llguidance {link.old_release} takes {min(values):.3f} to "
-                f"{max(values):.3f} of the time of {link.new_release}, ± {error:.1%} or less"
+                f"{max(values):.3f} of the time of {link.new_release}, with a standard error of "
+                f"{error:.1%} or less"
             )
     yield (
-        f"what is unsure by more than 1/{DISTANCE:g} of the threshold of llgbench alerts carries "
-        "nothing over"
+        f"an error of more than 1/{DISTANCE:g} of the threshold of llgbench alerts carries nothing "
+        "over: measure again where nothing else runs"
     )
 
 
