@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 from conftest import Lab
@@ -77,6 +78,8 @@ def test_the_picture_is_readable_and_hollow_where_not_right() -> None:
     drawn = [of for of in ax.get_lines() if len(xy(of))]
     assert [of.get_fillstyle() for of in drawn] == ["full", "none"] * len(names)
     assert len({(of.get_marker(), of.get_color()) for of in drawn}) == len(names)
+    sizes = [of.get_markersize() for of in drawn[::2]]
+    assert all(under > over for under, over in pairwise(sizes))
 
 
 def test_the_report_needs_neither_engine_nor_llama() -> None:

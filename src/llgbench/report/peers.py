@@ -137,10 +137,13 @@ def figure(results: Sequence[CaseResult]) -> Figure | None:
         return None
     made = new(5.8)
     axes = made.subplots()
-    for at, engine in enumerate(dict.fromkeys(r.engine for r in drawn)):
+    engines = list(dict.fromkeys(r.engine for r in drawn))
+    for at, engine in enumerate(engines):
+        # Marks that coincide lie within each other.
         style: dict[str, Any] = {
             "color": COLOURS[at % len(COLOURS)],
             "marker": MARKERS[at % len(MARKERS)],
+            "markersize": 6 + 1.2 * (len(engines) - 1 - at),
         }
         axes.plot([], [], linestyle="", label=engine.lstrip("_"), **style)  # for the legend alone
         for right in (True, False):
