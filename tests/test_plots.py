@@ -124,6 +124,7 @@ def test_tails_say_what_they_show(tmp_path: Path) -> None:
     for ax in (bpe, spm):  # the label lies below the marks, however few there are
         marks = [xy(of)[0][0] for of in ax.get_lines() if of.get_linestyle() == "None" and xy(of)]
         assert ax.get_xticks()[-1] == pytest.approx(np.mean(marks))
+        assert max(marks) < ax.get_xlim()[1] - 0.1
 
 
 def test_lines_that_coincide_are_told_apart(tmp_path: Path) -> None:

@@ -194,6 +194,7 @@ def _tail_panel(ax: Axes, view: View, vocab: str, cases: Sequence[str]) -> None:
     ax.set_xticks(
         [*(float(_nines(q / 100)) for q in ticks), middle], [*(f"{q:g}" for q in ticks), "max"]
     )
+    ax.set_xlim(right=at_max + _MAX_STEP * len(view.columns))
     ax.set_yscale("log")
     _finish(ax)
 
