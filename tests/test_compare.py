@@ -101,6 +101,19 @@ def test_too_small_a_budget_is_said() -> None:
         )
 
 
+def test_a_budget_that_cannot_be_enough_is_not_used_up() -> None:
+    """Under load processes take longer than planned: the refusal comes at once."""
+    clock = Clock()
+
+    def slow(job: Job) -> Answer:
+        clock.now += 20
+        return made_up(1.0)(job)
+
+    with pytest.raises(CompareError, match="one takes 23 s or more here"):
+        compare.compare(BASE, HEAD, Plan(("v",), ("a",), budget_s=90), clock=clock, work=slow)
+    assert clock.now < 65
+
+
 def test_differing_masks_are_not_timed() -> None:
     difference = Difference(
         case="a", text="t", step=3, so_far="{", next='"', allowed=Pair(2, 1),
