@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from llgbench import output
+from llgbench.engines.spec import BUILT
 from llgbench.errors import InputError, LlgbenchError
 from llgbench.output import json_option
 
@@ -92,7 +93,7 @@ def engine_add(name: str, spec: str | None) -> None:
 
 
 @engine_group.command("build")
-@click.argument("flavours", nargs=-1, required=True, type=click.Choice(["stock", "fallback"]))
+@click.argument("flavours", nargs=-1, required=True, type=click.Choice(BUILT))
 @click.option("--if-possible", is_flag=True, help="Where cargo is missing, say so and succeed.")
 def engine_build_command(flavours: tuple[str, ...], if_possible: bool) -> None:
     """Build llguidance from its published crate by cargo: as it is, or with the fallback.
