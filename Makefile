@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 MACHINE ?= $(shell hostname)
 
-.PHONY: bench test fuzz test-machines device-test install lint engines report clean
+.PHONY: first-byte bench test fuzz test-machines device-test install lint engines report clean
 
 bench: install engines
 	@$(BIN)/asv machine --yes --machine $(MACHINE) > /dev/null
@@ -18,7 +18,7 @@ bench: install engines
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadgroup
 
 # All but what takes long: see `make fuzz`.
-test: install lint engines
+test: install lint engines first-byte
 	$(PYTEST)
 
 # Foreign files of each kind, mutated: 2,000 inputs where `make test` tries 200. And the fallback
@@ -50,6 +50,10 @@ report: install
 # The engines are built where cargo is; elsewhere one line says what is missing and all else runs.
 engines: install
 	@$(BIN)/llgbench engine build --if-possible stock fallback
+
+# Not needed for `make bench`.
+first-byte: install
+	@$(BIN)/llgbench engine build --if-possible first-byte
 
 install: $(VENV)/.installed
 	@$(BIN)/llgbench vocab fetch
