@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 MACHINE ?= $(shell hostname)
 
-.PHONY: bench results test fuzz test-machines device-test install lint engines report clean
+.PHONY: first-byte bench results test fuzz test-machines device-test install lint engines report clean
 
 bench: install engines
 	@$(BIN)/asv machine --yes --machine $(MACHINE) > /dev/null
@@ -34,7 +34,7 @@ results: bench
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 # Every test; `make fuzz` runs those of generated inputs with more of them.
-test: install lint engines
+test: install lint engines first-byte
 	$(PYTEST)
 
 # Foreign files of each kind, mutated, and the fallback against its reference on generated grammars:
@@ -68,6 +68,10 @@ report: install
 # The engines are built where cargo is; elsewhere one line says what is missing and all else runs.
 engines: install
 	@$(BIN)/llgbench engine build --if-possible stock fallback
+
+# Not needed for `make bench`.
+first-byte: install
+	@$(BIN)/llgbench engine build --if-possible first-byte
 
 install: $(VENV)/.installed
 	@$(BIN)/llgbench vocab fetch

@@ -205,7 +205,7 @@ def main() -> None:
         print("| --- | ---: |")
         for noise in NOISE:
             work = partial(false_alarm, given.split, noise, given.threshold, given.released)
-            wrong = sum(pool.map(found, seeds, chunksize=8))
+            wrong = sum(pool.map(work, seeds, chunksize=8))
             print(f"| {noise.name} | {wrong} of {given.series} |", flush=True)
         print()
         print(f"| noise | step | {' | '.join(f'after {n}' for n in AFTER)} |")
