@@ -121,7 +121,7 @@ typedef struct {
     uint32_t refused_step;       /* a token that the engine's mask allows and its accept refuses */
     uint32_t refused_token;      /* UINT32_MAX: none was found */
     uint32_t asked;              /* how many allowed tokens were tried beside the text's own */
-    uint64_t inside_ns;          /* in both engines */
+    double inside_share;         /* of the call's time, in both engines */
 } lb_peer_judgement;
 
 /* Drive an engine and the reference along `tokens`, comparing their masks over `asked` at every

@@ -130,11 +130,14 @@ class CaseResult:
         tried: tokens of its masks that the engine was asked to accept, beside the texts' own.
         vocabulary_ns: to hand over the vocabulary.
         memory_bytes: what the compiled grammar takes on the heap; None where that is not known.
+        matcher_bytes: what one more matcher of it takes there, at the end of the longest text; None
+            as above, or where nothing was timed.
         samples: the engine's times; None where only the verdict was asked for.
         base: llguidance's, in the same process, in turn with them.
         pairs: what a ratio is formed of.
-        seconds: of the process that found this.
-        inside_s: of these inside the engines.
+        seconds: that it took.
+        cpu_s: CPU time of the processes that found this.
+        inside_s: of these inside the engines; 0 where it did not come to its end, or was timed.
     """
 
     case: str
@@ -149,8 +152,10 @@ class CaseResult:
     tried: int = 0
     vocabulary_ns: int = 0
     memory_bytes: int | None = None
+    matcher_bytes: int | None = None
     samples: Samples | None = None
     base: Samples | None = None
     pairs: Pairs | None = None
     seconds: float = 0.0
+    cpu_s: float = 0.0
     inside_s: float = 0.0

@@ -31,7 +31,7 @@ from llgbench.peers.run import Progress, check_engine
 
 # A schema for which an engine takes longer is not one that a server would take.
 SECONDS = 60.0
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,7 @@ def rows(results: Sequence[CaseResult]) -> list[dict[str, Any]]:
         outcomes = Counter(r.outcome for r in own)
         judged = [r for r in own if r.masks.steps]
         ended = [r for r in own if r.inside_s]
-        inside, whole = sum(r.inside_s for r in ended), sum(r.seconds for r in ended)
+        inside, whole = sum(r.inside_s for r in ended), sum(r.cpu_s for r in ended)
         row: dict[str, Any] = {"engine": engine, "schemas": len(own)}
         row |= {outcome: outcomes[outcome] for outcome in OUTCOMES if _shown(outcome, results)}
         found.append({
