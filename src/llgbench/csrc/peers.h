@@ -53,11 +53,12 @@ typedef struct {
 } lb_peer_llguidance;
 void lb_peer_llguidance_table(lb_peer_llguidance *library, lb_peer *peer);
 
-/* xgrammar: libxgrammar_bindings.so on libtvm_ffi.so. One release a process: the second aborts on
- * TVM FFI's table of types. */
+/* xgrammar: libxgrammar_bindings.so on libtvm_ffi.so. One in a process: the second aborts on TVM
+ * FFI's table of types, unless each is opened `apart`, with a C library of its own (dlmopen). */
 typedef struct lb_xgrammar lb_xgrammar;
 typedef struct {
     bool lazy;               /* enable_dynamic_compilation */
+    bool apart;
     bool any_whitespace;
     const char *comma;       /* separators where white space is fixed */
     const char *colon;

@@ -63,13 +63,16 @@ class Peer:
         return _empty_step(table, handle[0])
 
 
-def load(name: str, vocab: Vocab, white_space: WhiteSpace, *, exact: bool = False) -> Peer:
-    """Load an engine in this process; of xgrammar one release at most.
+def load(
+    name: str, vocab: Vocab, white_space: WhiteSpace, *, exact: bool = False, apart: bool = False
+) -> Peer:
+    """Load an engine in this process; of xgrammar one, unless all are loaded apart.
 
     Args:
         name: its specification.
         vocab: which it will be asked for; llama.cpp's grammars are tied to it.
         white_space: which xgrammar is told.
+        apart: xgrammar gets a C library of its own, and so does not show in the heap's books.
         exact: llguidance gets no tokenizer to force bytes by, so that its masks are the truth.
 
     Raises:
@@ -97,7 +100,8 @@ def load(name: str, vocab: Vocab, white_space: WhiteSpace, *, exact: bool = Fals
             options = ffi.new("lb_xgrammar_options *")
             after = "" if white_space == "compact" else " "
             comma, colon = (ffi.new("char[]", f"{c}{after}".encode()) for c in ",:")
-            options.lazy, options.any_whitespace = spec.lazy, white_space == "flexible"
+            options.lazy, options.apart = spec.lazy, apart
+            options.any_whitespace = white_space == "flexible"
             options.comma, options.colon = comma, colon
             opened = lib.lb_xgrammar_open(*paths, options, error, len(error))
             peer.library = (opened, comma, colon)

@@ -2,8 +2,8 @@
 
 Started by :class:`llgbench.peers.hosts.Host` as ``python -m llgbench.peers.host PARENT``. Loading a
 vocabulary takes as long as many cases do; so it is done once, before the fork. A case that is timed
-has a fork of its own. Those that are judged alone take turns in one, since a fork costs what judging
-does; where it crashes, hangs or runs out of memory, the case is judged again in a new one, so that
+has a fork of its own. Those that are judged alone take turns in one, since a fork costs what
+judging does; where it crashes or runs out of memory, the case is judged again in a new one, so that
 nothing is said of a case that another may have caused.
 """
 
