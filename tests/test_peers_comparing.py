@@ -115,7 +115,7 @@ def test_a_side_is_what_it_says(lab: Lab, xgrammar: str) -> None:
     assert str(comparing._resolve("gbnf", lambda _: None)).startswith(
         "gbnf (llama.cpp of llama-cpp-"
     )
-    with pytest.raises(LlgbenchError, match="engine add xgrammar:0.0.1"):
+    with pytest.raises(LlgbenchError, match=r"engine add xgrammar:0\.0\.1"):
         comparing._resolve("xgrammar:0.0.1", lambda _: None)
 
 

@@ -16,7 +16,7 @@ import pytest
 from made_records import entry
 
 from llgbench import paths
-from llgbench.asv import batch_suite, decode_suite, suite
+from llgbench.asv import batch_suite, decode_suite, peers_suite, suite
 from llgbench.asv.cells import Metrics, Run, row
 from llgbench.inputs.configuration import Configuration, grid
 from llgbench.measure import recording
@@ -47,6 +47,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         patch.setattr(decode_suite, "modes_request", lambda _: modes())
         patch.setattr(decode_suite, "request", lambda vocab, _: one_round(vocab))
         patch.setattr(batch_suite, "request", partial(batch_suite.request, steps=50))
+        small = partial(peers_suite.plan, vocab="llama-spm", rounds=1)
+        patch.setattr(peers_suite, "plan", small)
         yield Run(str(folder), "feed", str(folder / "results"))
 
 

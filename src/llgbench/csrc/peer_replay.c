@@ -1,8 +1,13 @@
 /* The timed loop and the judgement over the adapter's table; see replay.c and judge.c, which do the
  * same for llguidance with more to ask of it. */
 #include <dlfcn.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "internal.h"
 #include "peers.h"
@@ -145,6 +150,30 @@ void lb_peer_replay(const lb_peer *p, void *m, size_t words, const uint32_t *tok
     result->outcome = outcome;
     result->inside_ns = (uint64_t)((double)timed * scale + 0.5);
     result->wall_ns = now_ns() - begin;
+}
+
+/* By single steps: it needs neither valgrind nor counters of the processor, and every instruction
+ * that a library has is known to it. */
+int64_t lb_peer_empty_instructions(const lb_peer *peer, void *handle, uint32_t n) {
+    uint32_t *tokens = calloc(n, sizeof *tokens);
+    lb_step *steps = calloc(n, sizeof *steps);
+    lb_replay_result result;
+    int64_t count = 0;
+    int status;
+    const pid_t child = tokens && steps ? fork() : -1;
+    if (child == 0) {
+        if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0) _exit(1);
+        raise(SIGSTOP);
+        lb_peer_replay(peer, handle, 1, tokens, n, 0, steps, &result);
+        _exit(result.n_steps == n ? 0 : 1);
+    }
+    while (child > 0 && waitpid(child, &status, 0) == child && WIFSTOPPED(status)) {
+        if (ptrace(PTRACE_SINGLESTEP, child, NULL, NULL) != 0) kill(child, SIGKILL);
+        count++;
+    }
+    free(tokens);
+    free(steps);
+    return child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0 ? count : -1;
 }
 
 /* ---- the judgement ---- */

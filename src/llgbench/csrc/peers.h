@@ -83,6 +83,10 @@ void lb_peer_empty(lb_peer *peer, void **handle);
 int lb_xgrammar_empty(lb_xgrammar *library, lb_peer *peer, void **handle);
 int lb_gbnf_empty(lb_gbnf *library, lb_peer *peer, void **handle);
 
+/* The instructions of a replay of `n` such steps, with those of a process's begin and end; -1 where a
+ * process may not trace another. */
+int64_t lb_peer_empty_instructions(const lb_peer *peer, void *handle, uint32_t n);
+
 /* ---- timed ---- */
 
 uint64_t lb_peer_timed_vocabulary(const lb_peer *peer, const lb_peer_vocab *vocab, char *error,

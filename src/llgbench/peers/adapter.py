@@ -50,6 +50,20 @@ class Peer:
         Raises:
             EngineError: the engine's library does not give what that takes.
         """
+        return _empty_step(*self._empty())
+
+    def empty_instructions(self) -> float:
+        """Count the instructions of such a step; NaN where the system does not let processes trace.
+
+        Raises:
+            EngineError: as :meth:`empty_step`.
+        """
+        table, handle = self._empty()
+        few, many = (lib.lb_peer_empty_instructions(table, handle, n) for n in (32, 96))
+        return (many - few) / 64 if few > 0 and many > 0 else float("nan")
+
+    def _empty(self) -> tuple[Any, Any]:
+        """Return the adapter's table and a matcher that does nothing."""
         table, handle = ffi.new("lb_peer *"), ffi.new("void **")
         status = 0
         if self.spec is not None and self.spec.kind == "xgrammar":
@@ -60,7 +74,7 @@ class Peer:
             lib.lb_peer_empty(table, handle)
         if status != 0:
             raise EngineError(f"{self.name}: the adapter's own step cannot be measured")
-        return _empty_step(table, handle[0])
+        return table, handle[0]
 
 
 def load(

@@ -68,12 +68,14 @@ class Loaded(msgspec.Struct, frozen=True):
         release: what it is.
         read_ns: what the clocks read in an empty step of its adapter; NaN where not asked for.
         wall_ns: what such a step takes in all.
+        instructions: how many such a step executes.
         refusal: why it or the vocabulary cannot be loaded; empty where they are.
     """
 
     release: str = ""
     read_ns: float = float("nan")
     wall_ns: float = float("nan")
+    instructions: float = float("nan")
     refusal: str = ""
 
 
@@ -115,11 +117,14 @@ def main() -> None:
     try:
         bench = _bench(setup)
         empty = bench.engine.peer.empty_step() if setup.empty else None
+        counted = bench.engine.peer.empty_instructions() if setup.empty else float("nan")
     except LlgbenchError as error:
         _answer(answers, Loaded(refusal=one_line(error)))
         return
     release = bench.engine.peer.release
-    loaded = Loaded(release) if empty is None else Loaded(release, empty.read_ns, empty.wall_ns)
+    loaded = Loaded(release)
+    if empty is not None:
+        loaded = Loaded(release, empty.read_ns, empty.wall_ns, counted)
     kinds = (True, False) if setup.lark else (True,)
     judges = {json: Judge(bench.vocab, json=json) for json in kinds}
     _answer(answers, loaded)

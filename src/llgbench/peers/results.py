@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
+
+import msgspec
 
 # What becomes of a case. After `measured` come the ways in which there is nothing to measure.
 Outcome = Literal[
@@ -159,3 +161,46 @@ class CaseResult:
     seconds: float = 0.0
     cpu_s: float = 0.0
     inside_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """What the adapter of an engine costs by itself: a step with nothing to do.
+
+    Attributes:
+        engine: its specification.
+        release: what it is.
+        read_ns: what the clocks read in such a step.
+        wall_ns: what it takes in all.
+        instructions: how many it executes, bookkeeping included; NaN where they cannot be counted.
+    """
+
+    engine: str
+    release: str
+    read_ns: float
+    wall_ns: float
+    instructions: float
+
+    @property
+    def limit_ns(self) -> float:
+        """What the clocks may read, for an engine that takes microseconds: the suite's goal."""
+        return 80.0 if self.engine.startswith("xgrammar") else 60.0
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a comparison found: one result per engine, vocabulary, white space and case.
+
+    Attributes:
+        adapters: one per engine.
+        results: in the order they were found.
+        about: where and with what, as measure.provenance has it.
+    """
+
+    adapters: tuple[Adapter, ...]
+    results: tuple[CaseResult, ...]
+    about: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain data; bytes of tokens as base64."""
+        return dict(msgspec.to_builtins(self))
