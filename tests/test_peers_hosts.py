@@ -149,6 +149,16 @@ def test_an_engine_that_dies_is_a_row(
             assert words in found.reason
 
 
+def test_no_case_is_blamed_for_what_another_left_behind(tmp_path: Path, lab: Lab) -> None:
+    """Cases that are judged alone share a process: one that dies in it is judged again."""
+    library = build(tmp_path, "llg_matcher_compute_mask", "static int n; if (++n == 400) abort();")
+    with Host(setup(str(library))) as host:
+        found = [host.run(cases.load(TOOL), 0) for _ in range(4)]
+    assert 100 < found[0].masks.steps < 400 < 4 * found[0].masks.steps
+    assert [r.outcome for r in found] == ["right"] * 4
+    assert all(r.masks == found[0].masks for r in found)
+
+
 def test_an_engine_that_contradicts_itself(tmp_path: Path, lab: Lab) -> None:
     body = "static int n; if (++n == 30) return -1;"
     library = build(tmp_path, "llg_matcher_consume_token", body)

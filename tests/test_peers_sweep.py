@@ -43,13 +43,17 @@ def plan(folder: Path, *engines: str, jobs: int = 1) -> Plan:
 
 def test_a_sweep_in_small(folder: Path, tmp_path: Path, xgrammar: str, lab: Lab) -> None:
     file = tmp_path / "sweep.jsonl"
-    wanted = plan(folder, "wheel", xgrammar, jobs=2)
+    wanted = plan(folder, "wheel", xgrammar, "gbnf", jobs=2)
     found = sweep.run(wanted, file, steps)
     assert [(r.engine, r.case) for r in found] == [
         (engine, case.name) for engine in wanted.engines for case in wanted.cases
     ]
-    assert {r.outcome for r in found} == {"right"}
+    # llama.cpp's converter writes a schema's optional properties in one order alone.
+    assert {(r.engine, r.case): r.outcome for r in found if r.outcome != "right"} == {
+        ("gbnf", "BFCL_java_89"): "refuses valid"
+    }
     assert all(r.masks.steps > 0 for r in found)
+    assert all(r.masks.differing == 0 for r in found if r.engine != "gbnf")
 
     whole = file.read_bytes()
     assert whole.count(b"\n") == 1 + len(found)
@@ -62,8 +66,8 @@ def test_a_sweep_in_small(folder: Path, tmp_path: Path, xgrammar: str, lab: Lab)
     assert file.read_bytes().count(b"\n") == 1 + len(found)
 
     rows = sweep.rows(found)
-    assert [row["engine"] for row in rows] == ["wheel", xgrammar]
-    assert all(row["schemas"] == row["right"] == len(FEW) for row in rows)
+    assert [row["engine"] for row in rows] == ["wheel", xgrammar, "gbnf"]
+    assert [(row["right"], row["refuses valid"]) for row in rows] == [(3, 0), (3, 0), (2, 1)]
     assert sweep.refusals(found) == []
 
 
