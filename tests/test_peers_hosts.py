@@ -149,6 +149,13 @@ def test_an_engine_that_dies_is_a_row(
             assert words in found.reason
 
 
+def test_what_is_judged_beside_others_is_limited_in_cpu_time(tmp_path: Path, lab: Lab) -> None:
+    library = build(tmp_path, "llg_matcher_compute_mask", "for (;;) ;")
+    with Host(setup(str(library), limits=Limits(2, 12_000))) as host:
+        found = host.run(cases.load(TOOL), 0)
+    assert (found.outcome, found.reason) == ("over its time", "more than 2 s of CPU time")
+
+
 def test_no_case_is_blamed_for_what_another_left_behind(tmp_path: Path, lab: Lab) -> None:
     """Cases that are judged alone share a process: one that dies in it is judged again."""
     library = build(tmp_path, "llg_matcher_compute_mask", "static int n; if (++n == 400) abort();")

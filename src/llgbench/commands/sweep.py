@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     "--output", "path", type=click.Path(path_type=Path), default=Path("sweep.jsonl"),
     show_default=True, help="File of the results; a sweep that was killed continues it.",
 )  # fmt: skip
-@limit_options("Most seconds for one schema under one engine; default 60.")
+@limit_options("Most seconds of CPU time for one schema under one engine; default 60.")
 @json_option
 def sweep_command(
     folder: Path,

@@ -181,12 +181,14 @@ class _Forks:
         _, status, usage = os.wait4(child, 0)
         ended = os.waitstatus_to_exitcode(status)
         begun, counted_s = _TOLD.unpack(self._told)
-        if ended not in (0, _MORE):
+        # A fork and its end are on the next one's account; what it had done of a case under
+        # which it died is not.
+        self._owed_s = time.process_time() - mark
+        if ended in (0, _MORE):
+            self._owed_s += max(usage.ru_utime + usage.ru_stime - counted_s, 0.0)
+        else:
             said = self._words.read_text(errors="replace") if self._words.exists() else ""
             _answer(self._answers, self._dead(ended, said, usage, alone=begun == 1))
-        # A fork itself, and its end, are on the next one's account.
-        self._owed_s = time.process_time() - mark
-        self._owed_s += max(usage.ru_utime + usage.ru_stime - counted_s, 0.0)
         return ended != 0
 
     def _serve(self, host: int) -> NoReturn:
@@ -216,11 +218,15 @@ class _Forks:
                 return 0
             self._told[:] = _TOLD.pack(number, counted_s)
             begin = time.monotonic()
-            # Nothing handles SIGALRM, so that the kernel ends a library that hangs.
-            signal.setitimer(signal.ITIMER_REAL, self._limits.seconds)
+            # Nothing handles these signals, so that the kernel ends a library that hangs. What is
+            # judged beside others is limited in CPU time, which does not depend on them.
+            seconds = self._limits.seconds
+            signal.setitimer(signal.ITIMER_REAL, wall_limit_s(seconds, task.rounds))
+            signal.setitimer(signal.ITIMER_PROF, 0 if task.rounds else seconds)
             judge = self._judges[task.case.kind == "json_schema"]
             found = self._bench.run(task.case, judge, task.rounds)
             signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
             now = time.process_time()
             found = replace(
                 found, seconds=time.monotonic() - begin, cpu_s=now - counted_s + self._owed_s
@@ -236,12 +242,19 @@ class _Forks:
         self, status: int, said: str, usage: resource.struct_rusage, *, alone: bool
     ) -> Answer:
         limits = self._limits
+        if status == -signal.SIGPROF:
+            return Answer(None, "over its time", f"more than {limits.seconds:g} s of CPU time")
         if status == -signal.SIGALRM:
             return Answer(None, "over its time", f"more than {limits.seconds:g} s")
         if _is_memory(said, usage, limits):
             return Answer(None, "over its memory", f"more than {limits.memory_mib} MiB", alone)
         words = processes.Ended(status, b"", said).words
         return Answer(None, "crashed", one_line(words), alone)
+
+
+def wall_limit_s(seconds: float, rounds: int) -> float:
+    """Return how long a case may take: what is judged beside others waits for them, too."""
+    return seconds if rounds else 10 * seconds
 
 
 _TOLD = struct.Struct("<Qd")

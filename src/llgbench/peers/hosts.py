@@ -12,7 +12,7 @@ from llgbench import files, processes
 from llgbench.inputs.case import Case
 from llgbench.measure import messages
 from llgbench.peers import grammars
-from llgbench.peers.host import Answer, Loaded, Setup, Task
+from llgbench.peers.host import Answer, Loaded, Setup, Task, wall_limit_s
 from llgbench.peers.results import CaseResult, Outcome
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ class Host:
         if self.load():
             return self._none(case, "not available", self._refusal)
         # The process of a case has its limit; this one is for the host itself.
-        seconds = self.setup.limits.seconds + _GRACE_S
+        seconds = wall_limit_s(self.setup.limits.seconds, rounds) + _GRACE_S
         answer = self._ask(Task(case, rounds), Answer, seconds)
         if answer is not None and answer.result is None and not answer.alone:
             answer = self._ask(Task(case, rounds), Answer, seconds)
