@@ -56,7 +56,7 @@ def test_a_file_of_an_earlier_version_is_read_and_says_what_it_lacks() -> None:
     ("change", "said"),
     [
         ({"format": "llgbench"}, "not a comparison"),
-        ({"schema": 3}, "schema 3, this llgbench reads up to 2"),
+        ({"schema": 4}, "schema 4, this llgbench reads up to 3"),
         ({"schema": None}, "schema None"),
         ({"rows": [{}]}, "missing required field"),
         ({"base": {}}, "missing required field"),

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from conftest import Lab
 from hypothesis import given
 from hypothesis import strategies as st
 
 from llgbench.peers import classes
-from llgbench.peers.classes import N_STATES, NUMBER, OUTSIDE, STRING, lexical
+from llgbench.peers.classes import AFTER_C2, N_STATES, NEXT, NUMBER, OUTSIDE, STRING
 
 NAMES = [known.name for known in classes.CLASSES]
 
 
 def state_after(data: bytes, state: int = OUTSIDE) -> int:
     for byte in data:
-        state = lexical(state, byte)
+        state = NEXT[state][byte]
     return state
 
 
@@ -33,32 +34,44 @@ def test_every_byte_leads_somewhere(data: bytes, state: int) -> None:
     assert 0 <= state_after(data, state) < N_STATES
 
 
-def explained(lab: Lab, token: bytes, state: int) -> set[str]:
-    vocab = lab.vocab("llama-bpe")
-    number = vocab.table("token_to_piece").tokens.index(token)
-    words = classes.sets(vocab, json=True)[state]
+@pytest.fixture(scope="module")
+def sets(lab: Lab) -> np.ndarray:
+    return classes.sets(lab.vocab("llama-bpe"), json=True)
+
+
+def explained(lab: Lab, sets: np.ndarray, token: bytes, state: int) -> set[str]:
+    number = lab.vocab("llama-bpe").table("token_to_piece").tokens.index(token)
+    words = sets[state]
     return {
         name for name, of_class in zip(NAMES, words, strict=True)
         if of_class[number // 32] >> (number % 32) & 1
     }  # fmt: skip
 
 
-def test_what_a_token_is_explained_by(lab: Lab) -> None:
+def test_what_a_token_is_explained_by(lab: Lab, sets: np.ndarray) -> None:
     for token, state, names in (
         (b"\\", STRING, {"json-escapes"}),
         (b"\\", OUTSIDE, set()),
         (b" the", STRING, set()),
         (b" ", OUTSIDE, {"white-space"}),
+        (b" the", OUTSIDE, {"white-space"}),
         (b'"', STRING, set()),
         (b"1", OUTSIDE, {"numbers"}),
         (b"1", NUMBER, {"numbers"}),
         (b"1", STRING, set()),
         (b"e", OUTSIDE, set()),
-        (b"\x7f", STRING, {"delete"}),
+        (b"\x7f", STRING, {"controls"}),
+        (b"\x7f", OUTSIDE, set()),
+        (b"\xc2\x85", STRING, {"controls"}),
+        (b"\xc2\xa0", STRING, set()),
+        (b"\xc2", STRING, {"partial-utf8"}),
+        (b"\x85", STRING, {"partial-utf8"}),
+        (b"\x85", AFTER_C2, {"controls", "partial-utf8"}),
+        (b"\xa0", AFTER_C2, {"partial-utf8"}),
         (b"\x00", STRING, set()),
         (b"\xc3", STRING, {"partial-utf8"}),
     ):
-        assert explained(lab, token, state) == names, (token, state)
+        assert explained(lab, sets, token, state) == names, (token, state)
 
 
 def test_lark_has_no_classes(lab: Lab) -> None:

@@ -14,7 +14,7 @@ from llgbench.inputs import case_file as cases
 from llgbench.inputs.case import REJECTED, Outcome, Text
 from llgbench.inputs.configuration import QUICK_JSON_CASES
 from llgbench.peers import grammars
-from llgbench.peers.grammars import respaced
+from llgbench.peers.grammars import place, respaced
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
@@ -27,18 +27,22 @@ VALUES = st.recursive(
 @given(VALUES, st.sampled_from([None, 2]))
 def test_json_is_written_as_python_would(value: object, indent: int | None) -> None:
     text = json.dumps(value, indent=indent, ensure_ascii=False).encode()
-    spaced, _ = respaced(text, " ")
-    compact, _ = respaced(text, "")
+    spaced, compact = respaced(text, " "), respaced(text, "")
     assert spaced.decode() == json.dumps(value, ensure_ascii=False)
     assert compact.decode() == json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-@given(VALUES)
-def test_every_byte_that_stays_is_found_again(value: object) -> None:
+@given(VALUES, st.sampled_from(["", " "]))
+def test_every_byte_that_stays_is_found_again(value: object, after: str) -> None:
     text = json.dumps(value, indent=1).encode()
-    out, places = respaced(text, " ")
-    assert all(text[old] == out[new] for old, new in places.items() if old < len(text))
-    assert places[len(text)] == len(out)
+    out = respaced(text, after)
+    places = [place(text, at, after) for at in range(len(text) + 1)]
+    stayed = [(old, new) for old, new in enumerate(places) if new is not None]
+    assert stayed.pop() == (len(text), len(out))
+    assert all(text[old] == out[new] for old, new in stayed)
+    assert bytes(text[old] for old, _ in stayed).decode() == json.dumps(
+        value, separators=(",", ":")
+    )
 
 
 @pytest.mark.parametrize("name", QUICK_JSON_CASES)

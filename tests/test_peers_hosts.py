@@ -53,7 +53,7 @@ def test_llguidance_is_right_and_its_own_equal(llguidance: Host) -> None:
 def test_another_engine_beside_the_reference(other: Host) -> None:
     found = other.run(cases.load(TOOL), 1)
     assert found.outcome == "right"
-    assert {"json-escapes", "delete"} <= set(found.masks.explained)
+    assert {"json-escapes", "controls"} <= set(found.masks.explained)
     # JSON Schema's `date` is RFC 3339's full-date, and November has 30 days.
     first = found.masks.first
     assert first is not None
@@ -147,6 +147,23 @@ def test_an_engine_that_dies_is_a_row(
             found = host.run(cases.load(TOOL), 1)
             assert (found.outcome, found.samples) == (outcome, None)
             assert words in found.reason
+
+
+def test_what_is_judged_beside_others_is_limited_in_cpu_time(tmp_path: Path, lab: Lab) -> None:
+    library = build(tmp_path, "llg_matcher_compute_mask", "for (;;) ;")
+    with Host(setup(str(library), limits=Limits(2, 12_000))) as host:
+        found = host.run(cases.load(TOOL), 0)
+    assert (found.outcome, found.reason) == ("over its time", "more than 2 s of CPU time")
+
+
+def test_no_case_is_blamed_for_what_another_left_behind(tmp_path: Path, lab: Lab) -> None:
+    """Cases that are judged alone share a process: one that dies in it is judged again."""
+    library = build(tmp_path, "llg_matcher_compute_mask", "static int n; if (++n == 400) abort();")
+    with Host(setup(str(library))) as host:
+        found = [host.run(cases.load(TOOL), 0) for _ in range(4)]
+    assert 100 < found[0].masks.steps < 400 < 4 * found[0].masks.steps
+    assert [r.outcome for r in found] == ["right"] * 4
+    assert all(r.masks == found[0].masks for r in found)
 
 
 def test_an_engine_that_contradicts_itself(tmp_path: Path, lab: Lab) -> None:

@@ -9,11 +9,22 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
 from conftest import Lab
 from in_process import llgbench
+from test_cli import refused
 from test_plots import assert_readable, panels, xy
 
-from llgbench.peers.results import CaseResult, Difference, Masks, Pairs, Samples
+from llgbench.errors import RecordError
+from llgbench.peers.results import (
+    Adapter,
+    CaseResult,
+    Difference,
+    Found,
+    Masks,
+    Pairs,
+    Samples,
+)
 from llgbench.report import peers as report
 
 SAMPLES = Samples(
@@ -27,6 +38,7 @@ FOUND = CaseResult(
     "case", "llama-bpe", "engine", "spaced", "right",
     masks=Masks(40, 30, {"json-escapes": 10}), samples=SAMPLES,
     pairs=Pairs([1_000] * 30, [4_000] * 30, left_out=[9] * 10), memory_bytes=1 << 20,
+    matcher_bytes=2048,
 )  # fmt: skip
 FIRST = Difference("text", 7, b'{"a": ', b"\x00", True, 3, 1)
 
@@ -45,7 +57,9 @@ def test_a_row_has_its_white_space_and_verdict() -> None:
     assert (row["white space"], row["texts"]) == ("spaced", "right")
     assert row["masks"] == "equal but for json-escapes 10"
     assert (row["compile ms"], row["mask p50"], row["mask p99"]) == (3.0, 1.0, None)
-    assert (row["tail/head"], row["MiB"]) == (3.0, 1.0)
+    assert (row["tail/head"], row["MiB"], row["KiB a matcher"]) == (3.0, 1.0, 2.0)
+    (whole,) = report.summary([FOUND])
+    assert (whole["right"], whole["tail/head"], whole["× llguidance"]) == ("1 of 1", 3.0, 0.25)
 
 
 def test_a_first_difference_is_told_in_bytes() -> None:
@@ -82,6 +96,40 @@ def test_the_picture_is_readable_and_hollow_where_not_right() -> None:
     assert all(under > over for under, over in pairwise(sizes))
 
 
+ADAPTERS = (
+    Adapter("gbnf", "llama.cpp", 41.4, 90.0, 140.0),
+    Adapter("xgrammar:0.2.9", "xgrammar 0.2.9", 47.0, 100.0, float("nan")),
+)
+
+
+def test_an_adapter_stands_beside_its_limit() -> None:
+    gbnf, xgrammar = report.adapters(Found(ADAPTERS, ()))
+    assert (gbnf["instructions"], gbnf["clocked ns"], gbnf["at most"]) == (140, 41, 60)
+    assert (xgrammar["instructions"], xgrammar["at most"]) == (None, 80)
+
+
+def test_the_section_of_the_report(tmp_path: Path) -> None:
+    wrong = replace(FOUND, case="a|b", masks=Masks(40, 30, {}, 10, FIRST))
+    about = {"machine": {"cpu": "A CPU", "cores": 2}, "rounds": 3}
+    text = report.write(Found(ADAPTERS, (FOUND, wrong), about), tmp_path)
+    assert "A CPU, 2 cores; 3 rounds." in text
+    assert "](peers.png)" in text
+    assert "differ in 10 of 40" in text
+    assert (tmp_path / "peers.png").exists()
+    assert "nan" not in text.replace("not available", "")
+    # A case's name does not end a column of a table.
+    widths = {line.replace("\\|", "").count("|") for line in text.splitlines() if "40" in line}
+    assert len(widths - {0}) <= 2
+
+
+def test_a_damaged_record_is_refused(tmp_path: Path) -> None:
+    assert report.latest(tmp_path) is None
+    (tmp_path / "peers").mkdir()
+    (tmp_path / "peers" / "peers.json").write_text('{"adapters": 5}')
+    with pytest.raises(RecordError, match=r"peers\.json"):
+        report.latest(tmp_path)
+
+
 def test_the_report_needs_neither_engine_nor_llama() -> None:
     code = (
         "import sys, llgbench.report.peers; "
@@ -101,4 +149,27 @@ def test_the_command(tmp_path: Path, lab: Lab) -> None:
     assert [r["white_space"] for r in found["results"]] == ["spaced", "compact"]
     assert {r["outcome"] for r in found["results"]} == {"right"}
     assert found["adapters"][0]["wall_ns"] > 0
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"peers.json", "scatter.png"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "peers.json", "peers.md", "peers.png",
+    }  # fmt: skip
+    assert all(r["matcher_bytes"] > 0 for r in found["results"])
+    (tmp_path / "out").rename(tmp_path / "peers")
+    stored = report.latest(tmp_path)
+    assert stored is not None
+    assert [r.white_space for r in stored.results] == ["spaced", "compact"]
+    assert stored.about["rounds"] == 1
+
+
+def test_the_adapter_alone(lab: Lab) -> None:
+    done = llgbench(
+        "peers", "--adapter", "--engine", "wheel", "--engine", "gbnf", "--vocab", "llama-spm",
+        "--json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["results"] == []
+    by_engine = {a["engine"]: a for a in found["adapters"]}
+    # Instructions repeat where times do not: a call more shows.
+    assert 60 < by_engine["wheel"]["instructions"] < 150
+    assert by_engine["wheel"]["instructions"] < by_engine["gbnf"]["instructions"] < 250
+    assert "not here" in refused("peers", "--adapter", "--engine", "xgrammar:0.0.1")

@@ -16,7 +16,7 @@ from conftest import CATALOGUE
 from made_records import entry
 
 from llgbench import paths
-from llgbench.asv import batch_suite, decode_suite, fallback_suite, suite
+from llgbench.asv import batch_suite, decode_suite, fallback_suite, peers_suite, suite
 from llgbench.asv.cells import Metrics, Run, row
 from llgbench.decode.modes import MODES
 from llgbench.fallback.pending import STATES
@@ -68,6 +68,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
             (fallback_suite, "VOCAB"),
         ):  # fmt: skip
             patch.setattr(module, name, "llama-spm")
+        small = partial(peers_suite.plan, vocab="llama-spm", rounds=1)
+        patch.setattr(peers_suite, "plan", small)
         yield Run(str(folder), "feed", str(folder / "results"))
 
 

@@ -74,6 +74,10 @@ _DECLARED = {
     "Modes.overhead": SHARE,
     "Modes": SECONDS,
     "Batch": SECONDS,
+    "Peers.over_llguidance": RATIO,
+    "Peers.memory": Metric("bytes", "time"),
+    "Peers.differing": Metric("count", "fact"),
+    "Peers": SECONDS,
     "Apply.ours": SECONDS,
     "Apply.of_llama_cpp": SHARE,
     # the greedy lexeme fallback

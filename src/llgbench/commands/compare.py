@@ -41,7 +41,9 @@ def compare_command(
     """Compare two engines: ratios with intervals, a verdict per metric, one line for the whole.
 
     BASE and HEAD are an engine's name, pypi:VERSION, a library, or git:PATH@REV (a llguidance
-    checkout, built by cargo); ENGINE+fallback=on switches the greedy lexeme fallback on.
+    checkout, built by cargo); ENGINE+fallback=on switches the greedy lexeme fallback on. Another
+    engine, as of llgbench peers, is compared at the steps whose masks are equal or differ by a
+    named class; the rest is said.
 
     \b
     Examples:
@@ -50,6 +52,7 @@ def compare_command(
       llgbench compare fallback+fallback=off fallback+fallback=on --case github-workflow
       llgbench compare --self wheel
       llgbench compare stock ./libllguidance.so --count
+      llgbench compare wheel xgrammar:0.2.9 --case json-tool-call
 
     Exit status: 0 nothing is slower, 1 something is (or masks differ), 2 could not compare.
     """
@@ -66,6 +69,8 @@ def _print(found: Comparison, where: Path, as_json: bool) -> None:
     if as_json:
         output.print_json({**found.to_json(), "files": str(where)})
         return
+    for common in found.common:
+        output.echo(words.common_line(common))
     for difference in found.differences:
         for line in words.difference_lines(difference):
             output.echo(line)
@@ -89,7 +94,8 @@ def _print(found: Comparison, where: Path, as_json: bool) -> None:
     if found.verdict == "identical":
         output.say(f"nothing was measured; files in {where}")
         return
-    output.say(f"{found.steps} masks equal; {found.wall_s:.0f} s, {found.ended}; files in {where}")
+    masks = f"{found.steps} masks {'compared' if found.common else 'equal'}"
+    output.say(f"{masks}; {found.wall_s:.0f} s, {found.ended}; files in {where}")
 
 
 def _print_functions(found: Comparison) -> None:

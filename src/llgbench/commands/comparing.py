@@ -11,6 +11,7 @@ import click
 
 from llgbench import output
 from llgbench.commands.options import FiniteFloat
+from llgbench.errors import InputError
 
 if TYPE_CHECKING:
     from llgbench.compare.comparison import Comparison
@@ -38,6 +39,11 @@ _OPTIONS = (
         show_default=True,
         help="Seconds in all, but for builds.",
     ),
+    click.option(
+        "--white-space",
+        type=click.Choice(["flexible", "spaced", "compact"]),
+        help="Of JSON, where a side is another engine.  [default: spaced]",
+    ),
     click.option("--count", is_flag=True, help="Count instructions (callgrind); they decide."),
     click.option("--where-equal", is_flag=True, help="Compare the cases whose masks agree."),
 )
@@ -61,11 +67,17 @@ class Wanted:
     budget: float
     count: bool
     where_equal: bool
+    white_space: str | None
 
     def run(self, base: str, head: str | None, folder: Path | None) -> tuple[Comparison, Path]:
         """Compare; return what was found and the folder of its files."""
         from llgbench.compare import run as compare
+        from llgbench.engines import peers
 
+        if any(peers.parse(spec) is not None for spec in (base, head) if spec is not None):
+            return self._engines(base, head, folder)
+        if self.white_space is not None:
+            raise InputError("--white-space is for a comparison with another engine")
         plan = compare.plan_of(
             self.cases, self.vocabs, self.variant, self.threshold, self.budget,
             unequal=self.where_equal, count=self.count,
@@ -74,3 +86,19 @@ class Wanted:
             return compare.run(
                 base, head, plan, folder, count=self.count, say=progress, announce=output.say
             )
+
+    def _engines(self, base: str, head: str | None, folder: Path | None) -> tuple[Comparison, Path]:
+        """Compare where a side is not llguidance."""
+        from llgbench.peers import comparing
+
+        if self.count:
+            raise InputError("--count counts llguidance alone; leave it out")
+        if self.where_equal:
+            raise InputError("--where-equal: engines are compared at the steps that agree, always")
+        if self.variant != comparing.VARIANT:
+            raise InputError(f"--variant: beside another engine it is {comparing.VARIANT}")
+        plan = comparing.plan_of(
+            self.cases, self.vocabs, self.white_space or "spaced", self.threshold, self.budget
+        )
+        with output.moving("comparing") as progress:
+            return comparing.run(base, head, plan, folder, say=progress, announce=output.say)

@@ -13,7 +13,7 @@ from llgbench.output import json_option
 
 if TYPE_CHECKING:
     from llgbench.peers.grammars import WhiteSpace
-    from llgbench.peers.run import Found
+    from llgbench.peers.results import Found
 
 
 @click.command("peers")
@@ -33,10 +33,12 @@ if TYPE_CHECKING:
     multiple=True,
     help="Between the tokens of JSON, for every engine alike; repeat.  [default: spaced]",
 )
+@click.option("--adapter", is_flag=True, help="Measure what a step costs without an engine, only.")
 @click.option("--base", default="wheel", show_default=True, help="llguidance, to compare with.")
 @click.option("--rounds", type=click.IntRange(1, 1000), default=3, show_default=True)
 @click.option(
-    "--output", "folder", type=click.Path(path_type=Path), help="Folder for the data and a picture."
+    "--output", "folder", type=click.Path(path_type=Path),
+    help="Folder for data, tables and a picture; results/peers is what llgbench report shows.",
 )  # fmt: skip
 @limit_options("Most seconds for one case under one engine; default 120.")
 @json_option
@@ -47,6 +49,7 @@ def peers_command(
     white_spaces: tuple[WhiteSpace, ...],
     base: str,
     rounds: int,
+    adapter: bool,
     folder: Path | None,
     time_limit: float | None,
     memory_limit: int | None,
@@ -74,7 +77,7 @@ def peers_command(
         engines = ("wheel", *(str(spec) for spec in peers.kept()))
     plan = run.Plan(
         engines=tuple(dict.fromkeys(engines)),
-        cases=run.load_cases(cases, engines),
+        cases=() if adapter else run.load_cases(cases, engines),
         vocabs=tuple(dict.fromkeys(vocabs)) or ("llama-bpe",),
         white_spaces=tuple(dict.fromkeys(white_spaces)) or ("spaced",),
         base=base,
@@ -93,20 +96,12 @@ def peers_command(
 def _print(found: Found) -> None:
     from llgbench.report import peers as report
 
-    output.print_table(report.rows(found.results), title="By case")
-    output.echo()
-    output.print_table(report.summary(found.results), title="By engine, over its right cases")
-    output.echo()
-    output.print_table(
-        [
-            {
-                "engine": a.engine, "is": a.release, "empty step ns": round(a.wall_ns),
-                "of which clocked ns": round(a.read_ns),
-            }
-            for a in found.adapters
-        ],
-        title="The adapter by itself",
-    )  # fmt: skip
+    if found.results:
+        output.print_table(report.rows(found.results), title="By case")
+        output.echo()
+        output.print_table(report.summary(found.results), title="By engine, over its right cases")
+        output.echo()
+    output.print_table(report.adapters(found), title="The adapter by itself")
     for line in report.remarks(found.results):
         output.echo(line)
 
@@ -117,8 +112,8 @@ def _store(found: Found, folder: Path) -> None:
     from llgbench.report import peers as report
 
     with files.folder(folder, error=RecordError) as place:
-        files.write(place / "peers.json", _json(found), error=RecordError)
-        report.scatter(found.results, place / "scatter.png")
+        files.write(place / report.DATA, _json(found), error=RecordError)
+        files.write(place / report.SECTION, report.write(found, place), error=RecordError)
     output.say(f"written to {folder}")
 
 

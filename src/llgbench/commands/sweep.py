@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from llgbench import output
+from llgbench.commands import given
 from llgbench.commands.options import limit_options, limits
 from llgbench.output import json_option
 
@@ -28,11 +29,12 @@ if TYPE_CHECKING:
 )
 @click.option("--base", default="wheel", show_default=True, help="llguidance, to judge masks by.")
 @click.option("--jobs", type=click.IntRange(1, 1024), default=1, show_default=True)
+@click.option("--scheduler", help="Address of a Dask scheduler, whose workers do it instead.")
 @click.option(
     "--output", "path", type=click.Path(path_type=Path), default=Path("sweep.jsonl"),
     show_default=True, help="File of the results; a sweep that was killed continues it.",
 )  # fmt: skip
-@limit_options("Most seconds for one schema under one engine; default 60.")
+@limit_options("Most seconds of CPU time for one schema under one engine; default 60.")
 @json_option
 def sweep_command(
     folder: Path,
@@ -41,6 +43,7 @@ def sweep_command(
     white_space: WhiteSpace,
     base: str,
     jobs: int,
+    scheduler: str | None,
     path: Path,
     time_limit: float | None,
     memory_limit: int | None,
@@ -54,9 +57,12 @@ def sweep_command(
     \b
     Examples:
       llgbench sweep maskbench/data --engine wheel --engine xgrammar:0.2.9 --jobs 4
+      llgbench sweep maskbench/data --engine wheel --scheduler tcp://10.0.0.1:8786
 
     Exit status: 0 the sweep ran, whatever it found; 2 it could not.
     """
+    if scheduler is not None:
+        given.refuse("does not go with --scheduler, whose workers say how many at once", "jobs")
     from llgbench.inputs.maskbench import load_maskbench
     from llgbench.peers import sweep
 
@@ -68,6 +74,7 @@ def sweep_command(
         base=base,
         limits=limits(sweep.SECONDS, time_limit, memory_limit),
         jobs=jobs,
+        scheduler=scheduler,
     )
     results = sweep.run(plan, path, output.steps)
     rows, refusals = sweep.rows(results), sweep.refusals(results)

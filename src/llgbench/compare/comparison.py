@@ -13,13 +13,13 @@ from typing import Any
 
 from llgbench import files
 from llgbench.compare import side, words
-from llgbench.compare.facts import Difference, FunctionChange, Step, Unit, WorkCounter
+from llgbench.compare.facts import Common, Difference, FunctionChange, Step, Unit, WorkCounter
 from llgbench.compare.inference import Estimate, Word
 from llgbench.compare.side import Side
 from llgbench.errors import RecordError
 from llgbench.inputs.configuration import CHECKPOINTS, QUICK_JSON_CASES, QUICK_LEXER_CASES
 
-SCHEMA = 2
+SCHEMA = 3
 _FORMAT = "llgbench comparison"
 
 # The worst moments of the machine are in it, so it may find what is slower and can hold nothing to
@@ -61,6 +61,7 @@ class Plan:
         seconds: what one process measures for.
         unequal: compare the cases whose masks agree where those of others differ.
         seed: of the bootstrap.
+        white_space: between the tokens of JSON; empty where both sides are llguidance's.
     """
 
     vocabs: tuple[str, ...]
@@ -72,6 +73,7 @@ class Plan:
     seconds: float = PROCESS_SECONDS
     unequal: bool = False
     seed: int = 20261130
+    white_space: str = ""
 
 
 @dataclass(frozen=True)
@@ -157,6 +159,7 @@ class Comparison:
         functions: those whose instructions changed most.
         named: whether both sides have names of functions: most published libraries have none.
         differences: of masks.
+        common: what two different engines have in common, of each case; a ratio is of that alone.
         processes: how many timed.
         counted: how many counted instructions; 0 where the clock alone decides.
         lost: what became of workers that gave no result, one line each.
@@ -180,6 +183,7 @@ class Comparison:
     functions: tuple[FunctionChange, ...] = ()
     named: bool = False
     differences: tuple[Difference, ...] = ()
+    common: tuple[Common, ...] = ()
     processes: int = 0
     counted: int = 0
     lost: tuple[str, ...] = ()
@@ -243,7 +247,8 @@ class Comparison:
 
         What another compiler makes slower is no failure of the sources, which are the same.
         """
-        return bool(self.differences) or (not self.rebuilt and bool(self.slower))
+        differ = bool(self.differences) or any(c.differing for c in self.common)
+        return differ or (not self.rebuilt and bool(self.slower))
 
     def to_json(self) -> dict[str, Any]:
         """Return everything but the raw samples as plain data."""

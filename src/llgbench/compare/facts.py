@@ -5,7 +5,7 @@ Plain frozen data; all of it crosses from a worker or stands in comparison.json.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from llgbench.compare.side import Pair
@@ -39,6 +39,33 @@ class Difference:
     only: Pair[tuple[tuple[int, str], ...]]
     n_only: Pair[int]
     end: Pair[str]
+    vocab: str = ""
+
+
+@dataclass(frozen=True)
+class Common:
+    """How much of a case a ratio of two different engines is formed of.
+
+    Attributes:
+        case: its name.
+        steps: masks that were compared.
+        equal: of these the same.
+        explained: steps whose difference a named class explains, by its name.
+        differing: steps that differ beyond every class; in no ratio.
+        left_out: all that are in no ratio, with those that one side alone reaches.
+        first: the first that differs, in one line; empty where none does.
+        refused: why the case cannot be compared at all; empty where it can.
+        vocab: its name.
+    """
+
+    case: str
+    steps: int = 0
+    equal: int = 0
+    explained: dict[str, int] = field(default_factory=dict)
+    differing: int = 0
+    left_out: int = 0
+    first: str = ""
+    refused: str = ""
     vocab: str = ""
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from llgbench.compare.facts import Difference, WorkCounter
+from llgbench.compare.facts import Common, Difference, WorkCounter
 from llgbench.compare.side import Pair, Side
 from llgbench.measure.counter import Recorded
 
@@ -33,6 +33,7 @@ class Job:
             counted under callgrind; or ``history``, which times what differs too, since a commit
             may be there to change masks, and goes on where a case cannot be measured.
         folder: where ``count`` puts its files.
+        white_space: between the tokens of JSON; empty where both sides are llguidance's.
     """
 
     base: Side
@@ -45,6 +46,7 @@ class Job:
     unequal: bool = False
     mode: Mode = "time"
     folder: str = ""
+    white_space: str = ""
 
     @property
     def sides(self) -> Pair[Side]:
@@ -119,6 +121,7 @@ class Answer:
         vocab: on which vocabulary.
         cases: by name; without those whose masks differ, unless the mode times them too.
         differences: of masks.
+        common: what two different engines have in common, of each case.
         counters: of the engines' work; empty where they export none.
         refused: why cases could not be measured, by name; in ``history`` alone.
         tokenizer_ns: what building the tokenizers took.
@@ -131,6 +134,7 @@ class Answer:
     vocab: str
     cases: dict[str, CaseAnswer]
     differences: tuple[Difference, ...] = ()
+    common: tuple[Common, ...] = ()
     counters: tuple[WorkCounter, ...] = ()
     refused: dict[str, str] = field(default_factory=dict)
     tokenizer_ns: Pair[int] | None = None

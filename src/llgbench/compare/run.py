@@ -28,7 +28,7 @@ from llgbench.compare import (
     workers,
 )  # fmt: skip
 from llgbench.compare.comparison import ALL, DEFAULT_CASES, IDENTICAL, Comparison, Machine, Plan
-from llgbench.compare.facts import Difference, WorkCounter
+from llgbench.compare.facts import Common, Difference, WorkCounter
 from llgbench.compare.inference import MIN_PROCESSES
 from llgbench.compare.messages import Answer, Job
 from llgbench.compare.side import Side
@@ -97,8 +97,9 @@ def compare(
         """Return what is known, with a look at the data unless nothing may be said yet."""
         found = Comparison(
             base, head, plan, counters=tuple(gathered.counters), lost=tuple(gathered.lost),
-            differences=tuple(gathered.differences), processes=len(gathered.answers),
-            steps=gathered.steps, wall_s=clock() - started, ended=ended,
+            differences=tuple(gathered.differences), common=tuple(gathered.common),
+            processes=len(gathered.answers), steps=gathered.steps,
+            wall_s=clock() - started, ended=ended,
         )  # fmt: skip
         if look:
             rate = inference.spend(plan.rate, look)
@@ -113,6 +114,7 @@ def compare(
         job = Job(
             base=base, head=head, vocab=plan.vocabs[number % len(plan.vocabs)], cases=plan.cases,
             variant=plan.variant, number=number, seconds=seconds, unequal=plan.unequal,
+            white_space=plan.white_space,
         )  # fmt: skip
         begun = clock()
         try:
@@ -162,6 +164,7 @@ class _Gathered:
         self.answers: list[Answer] = []
         self.measured: Measured = {}
         self.differences: list[Difference] = []
+        self.common: list[Common] = []
         self.counters: list[WorkCounter] = []
         self.lost: list[str] = []
         self.steps = 0
@@ -172,6 +175,7 @@ class _Gathered:
             self._seen.add(answer.vocab)
             self.steps += sum(c.steps for c in answer.cases.values())
             self.differences += answer.differences
+            self.common += answer.common
             self.counters += answer.counters
         if answer.cases and (self._unequal or not answer.differences):
             self.answers.append(answer)
@@ -265,19 +269,33 @@ def run(
     """
     base = sides.resolve(base_spec, announce)
     head = sides.twin(base) if head_spec is None else sides.resolve(head_spec, announce)
+
+    def measure() -> Timed:
+        if head_spec is not None and base.is_same_as(head):
+            return Timed(Comparison(base, head, plan, ended=IDENTICAL), {}, ())
+        with processes.temporary_folder() as place:
+            copies = sides.private(base, place, "base"), sides.private(head, place, "head")
+            timed = (_by_count if count else compare)(*copies, plan, say)
+            found = replace(_explained(timed.comparison, say), base=base, head=head)
+            return replace(timed, comparison=found)
+
+    return kept(measure, folder, self_test=head_spec is None)
+
+
+def kept(
+    measure: Callable[[], Timed], folder: Path | None, *, self_test: bool
+) -> tuple[Comparison, Path]:
+    """Measure, and write the files; return the comparison and their folder.
+
+    Args:
+        measure: compares; called once the folder is known to be writable.
+        folder: where the files go; a new folder under comparisons/ where None.
+        self_test: whether both sides are the same engine.
+    """
     stamped = paths.root() / "comparisons" / f"{datetime.now(UTC):%Y%m%dT%H%M%S}"
     with files.folder(folder or stamped, numbered=folder is None, error=RecordError) as where:
-        if head_spec is not None and base.is_same_as(head):
-            found = Comparison(base, head, plan, ended=IDENTICAL)
-            timed = Timed(found, {}, ())
-        else:
-            with processes.temporary_folder() as place:
-                copies = sides.private(base, place, "base"), sides.private(head, place, "head")
-                timed = (_by_count if count else compare)(*copies, plan, say)
-                found = _explained(timed.comparison, say)
-        found = replace(
-            found, base=base, head=head, self_test=head_spec is None, machine=_machine()
-        )
+        timed = measure()
+        found = replace(timed.comparison, self_test=self_test, machine=_machine())
         comparisons.write(found, where / "comparison.json")
         if timed.answers:
             pyperf_files.write(where, timed.measured, timed.answers)

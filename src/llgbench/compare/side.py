@@ -40,9 +40,10 @@ class Side:
         spec: as given.
         library: the engine's file.
         fallback: the grammar option that is switched on; None where none is.
-        release: llguidance's release.
+        release: of the engine.
         sha256: of the library, in hex.
         commit: of the llguidance checkout; None where the engine is not built from one.
+        engine: whose it is.
     """
 
     spec: str
@@ -51,6 +52,7 @@ class Side:
     release: str
     sha256: str
     commit: str | None = None
+    engine: str = "llguidance"
 
     @property
     def options(self) -> dict[str, Any]:
@@ -59,7 +61,7 @@ class Side:
 
     def __str__(self) -> str:
         commit = f", {self.commit[:10]}" if self.commit else ""
-        return f"{self.spec} (llguidance {self.release}{commit}, {self.sha256[:12]})"
+        return f"{self.spec} ({self.engine} {self.release}{commit}, {self.sha256[:12]})"
 
     def is_same_as(self, other: Side) -> bool:
         """Whether nothing could differ: the same library, under the same option."""

@@ -13,6 +13,9 @@ from llgbench.engines import git_build, registry, spec, symbols
 from llgbench.engines.facts import facts
 from llgbench.errors import EngineError, UnavailableError
 
+# Behind the name of a copy of the other side.
+COPY = " (copy)"
+
 # Debug information makes a library large: those of this size are none.
 _LARGEST = 4 << 30
 
@@ -43,7 +46,7 @@ def resolve(text: str, report: Callable[[str], None]) -> Side:
 
 def twin(side: Side) -> Side:
     """Return the other side of a comparison without a difference."""
-    return replace(side, spec=f"{side.spec} (copy)")
+    return replace(side, spec=f"{side.spec}{COPY}")
 
 
 def private(side: Side, folder: Path, name: str) -> Side:

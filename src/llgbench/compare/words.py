@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from llgbench.compare import inference
-from llgbench.compare.facts import Difference
+from llgbench.compare.facts import Common, Difference
 from llgbench.compare.inference import Estimate, Word
 from llgbench.compare.side import SIDES
 
@@ -70,6 +70,18 @@ def difference_lines(d: Difference) -> list[str]:
             f"{f' and {more} more' if more else ''}; replay: {d.end.of(side)}"
         )
     return lines
+
+
+def common_line(c: Common) -> str:
+    """Return what a ratio of two different engines is formed of in a case, and what is left out."""
+    on = f"{c.case} on {c.vocab}"
+    if c.refused:
+        return f"{on}: not compared: {c.refused}"
+    named = ", ".join(f"{name} {n}" for name, n in sorted(c.explained.items()))
+    line = f"{on}: {c.equal} of {c.steps} masks equal" + (f", {named}" if named else "")
+    if c.left_out:
+        line += f"; {c.left_out} steps are in no ratio"
+    return line + (f"; {c.differing} masks differ, first: {c.first}" if c.differing else "")
 
 
 def no_functions(found: Comparison) -> str | None:

@@ -223,7 +223,7 @@ int lb_gbnf_empty(lb_gbnf *library, lb_peer *peer, void **handle) {
     static llama_sampler_i nothing = {
         .name = empty_name, .accept = empty_accept, .apply = empty_apply};
     llama_sampler *sampler = library->init(&nothing, NULL);
-    matcher *m = sampler ? wrap(library, sampler, 32, UINT32_MAX) : NULL;
+    matcher *m = sampler ? wrap(library, sampler, 1, UINT32_MAX) : NULL;
     if (m == NULL) return -1;
     lb_gbnf_table(library, peer);
     *handle = m;

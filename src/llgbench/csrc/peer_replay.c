@@ -1,8 +1,13 @@
 /* The timed loop and the judgement over the adapter's table; see replay.c and judge.c, which do the
  * same for llguidance with more to ask of it. */
 #include <dlfcn.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "internal.h"
 #include "peers.h"
@@ -147,6 +152,30 @@ void lb_peer_replay(const lb_peer *p, void *m, size_t words, const uint32_t *tok
     result->wall_ns = now_ns() - begin;
 }
 
+/* By single steps: it needs neither valgrind nor counters of the processor, and every instruction
+ * that a library has is known to it. */
+int64_t lb_peer_empty_instructions(const lb_peer *peer, void *handle, uint32_t n) {
+    uint32_t *tokens = calloc(n, sizeof *tokens);
+    lb_step *steps = calloc(n, sizeof *steps);
+    lb_replay_result result;
+    int64_t count = 0;
+    int status;
+    const pid_t child = tokens && steps ? fork() : -1;
+    if (child == 0) {
+        if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0) _exit(1);
+        raise(SIGSTOP);
+        lb_peer_replay(peer, handle, 1, tokens, n, 0, steps, &result);
+        _exit(result.n_steps == n ? 0 : 1);
+    }
+    while (child > 0 && waitpid(child, &status, 0) == child && WIFSTOPPED(status)) {
+        if (ptrace(PTRACE_SINGLESTEP, child, NULL, NULL) != 0) kill(child, SIGKILL);
+        count++;
+    }
+    free(tokens);
+    free(steps);
+    return child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0 ? count : -1;
+}
+
 /* ---- the judgement ---- */
 
 typedef struct {
@@ -193,14 +222,34 @@ static uint32_t lowest(uint32_t word, size_t at) {
     return (uint32_t)(at * 32) + (uint32_t)__builtin_ctz(word);
 }
 
-__attribute__((target_clones("avx2", "popcnt", "default")))
+/* How many words are looked at together, by vector instructions. */
+enum { BLOCK = 16 };
+
+__attribute__((target_clones("avx2", "default")))
+static bool block_differs(const uint32_t *a, const uint32_t *b, const uint32_t *asked) {
+    uint32_t any = 0;
+    for (int i = 0; i < BLOCK; i++) any |= (a[i] ^ b[i]) & asked[i];
+    return any != 0;
+}
+
+__attribute__((target_clones("popcnt", "default")))
+static uint32_t count(const uint32_t *mask, const uint32_t *asked, size_t words) {
+    uint32_t n = 0;
+    for (size_t i = 0; i < words; i++) n += (uint32_t)__builtin_popcount(mask[i] & asked[i]);
+    return n;
+}
+
 static void compare(const side *m, const side *r, const uint32_t *asked, const uint32_t *classes,
                     lb_peer_difference *d) {
-    uint32_t extra = 0, missing = 0, in_mask = 0, left_extra = UINT32_MAX, left = UINT32_MAX;
+    uint32_t extra = 0, missing = 0, left_extra = UINT32_MAX, left = UINT32_MAX;
     uint16_t explained = 0;
     for (size_t i = 0; i < m->words; i++) {
+        if (i % BLOCK == 0 && i + BLOCK <= m->words &&
+            !block_differs(m->mask + i, r->mask + i, asked + i)) {
+            i += BLOCK - 1;
+            continue;
+        }
         const uint32_t a = m->mask[i] & asked[i], b = r->mask[i] & asked[i];
-        in_mask += (uint32_t)__builtin_popcount(a);
         if (a == b) continue;
         uint32_t rest = a ^ b;
         extra += (uint32_t)__builtin_popcount(a & ~b);
@@ -214,7 +263,7 @@ static void compare(const side *m, const side *r, const uint32_t *asked, const u
         if (rest & a && left_extra == UINT32_MAX) left_extra = lowest(rest & a, i);
         if (rest & b && left == UINT32_MAX) left = lowest(rest & b, i);
     }
-    const bool forced = extra == 0 && missing != 0 && in_mask == 1;
+    const bool forced = extra == 0 && missing != 0 && count(m->mask, asked, m->words) == 1;
     const bool wrong = left_extra != UINT32_MAX;
     *d = (lb_peer_difference){
         extra, missing, forced ? UINT32_MAX : wrong ? left_extra : left,
@@ -224,34 +273,58 @@ static void compare(const side *m, const side *r, const uint32_t *asked, const u
 /* Tokens of its mask that an engine is asked to accept: more at a text's first state. */
 enum { TRIED_FIRST = 16, TRIED = 2 };
 
-/* By rollback where there is one, for a fork may copy all that an engine has built. Not the end token,
- * behind which some engines do not roll back. */
-static void try_allowed(side *m, const uint32_t *asked, uint32_t eos, uint32_t step, uint32_t *copy,
-                        lb_peer_judgement *j) {
-    const lb_peer *p = m->peer;
-    if (p->rollback == NULL && p->fork == NULL) return;
-    for (size_t i = 0; i < m->words; i++) copy[i] = m->mask[i] & asked[i];
-    if (eos != UINT32_MAX) copy[eos / 32] &= ~(1u << eos % 32);
+/* The first word from `at` on, all around, that has a token of the mask; `words` where none has. */
+static size_t next_word(const uint32_t *mask, const uint32_t *asked, size_t words, size_t at) {
+    static const uint32_t nothing[BLOCK];
+    for (size_t k = 0; k < words; k++, at = at + 1 < words ? at + 1 : 0) {
+        if (mask[at] & asked[at]) return at;
+        while (at + 1 + BLOCK <= words && k + 1 + BLOCK <= words &&
+               !block_differs(mask + at + 1, nothing, asked + at + 1)) {
+            at += BLOCK;
+            k += BLOCK;
+        }
+    }
+    return words;
+}
+
+/* Some tokens of a mask, over the whole vocabulary, but not the end token, behind which some engines
+ * do not roll back. */
+static int choose(const side *m, const uint32_t *asked, uint32_t eos, uint32_t step, uint32_t *chosen) {
     uint64_t x = step + 1;
-    for (int i = step ? TRIED : TRIED_FIRST; i > 0 && j->refused_token == UINT32_MAX; i--) {
+    int n = 0;
+    for (int left = step ? TRIED : TRIED_FIRST; left > 0; left--) {
         x = x * 6364136223846793005u + 1442695040888963407u;
-        size_t at = (size_t)(x >> 33) % m->words, k = 0;
-        for (; k < m->words && !copy[at]; k++) at = (at + 1) % m->words;
-        if (k == m->words) return;
-        const uint32_t token = lowest(copy[at], at);
+        const size_t at = next_word(m->mask, asked, m->words, (size_t)(x >> 33) % m->words);
+        if (at == m->words) break;
+        uint32_t found = m->mask[at] & asked[at];
+        if (at == eos / 32) found &= ~(1u << eos % 32);
+        if (found) chosen[n++] = lowest(found, at);
+    }
+    return n;
+}
+
+/* Whether an engine accepts what its mask allows. By rollback where there is one, for a fork may copy
+ * all that an engine has built. Returns the ticks in the engine. */
+static uint64_t try_allowed(side *m, const uint32_t *chosen, int n, uint32_t step,
+                            lb_peer_judgement *j) {
+    const lb_peer *p = m->peer;
+    if (p->rollback == NULL && p->fork == NULL) return 0;
+    const uint64_t begin = now_ticks();
+    for (int i = 0; i < n && j->refused_token == UINT32_MAX; i++) {
         void *other = p->rollback ? NULL : p->fork(m->matcher);
-        if (p->rollback == NULL && other == NULL) return;
-        const bool taken = p->accept(other ? other : m->matcher, token) == 0;
+        if (p->rollback == NULL && other == NULL) break;
+        const bool taken = p->accept(other ? other : m->matcher, chosen[i]) == 0;
         j->asked++;
         if (!taken) {
             j->refused_step = step;
-            j->refused_token = token;
+            j->refused_token = chosen[i];
         }
         if (other)
             p->free_matcher(other);
         else if (!taken || p->rollback(m->matcher, 1) != 0)
-            return;
+            break;
     }
+    return now_ticks() - begin;
 }
 
 void lb_peer_judge(const lb_peer *peer, void *matcher, const lb_peer *reference, void *truth,
@@ -260,10 +333,12 @@ void lb_peer_judge(const lb_peer *peer, void *matcher, const lb_peer *reference,
                    lb_peer_difference *differences, lb_peer_judgement *j) {
     side m = {peer, matcher, NULL, words, LB_END, true, 0};
     side r = {reference, truth, NULL, words, LB_END, true, 0};
-    uint32_t copy[words];
+    uint32_t chosen[TRIED_FIRST];
     *j = (lb_peer_judgement){.refused_step = UINT32_MAX, .refused_token = UINT32_MAX};
-    uint64_t inside = 0, begin = now_ticks();
+    const uint64_t all = now_ticks();
+    uint64_t inside = 0;
     for (uint32_t i = 0; m.live || r.live; i++) {
+        uint64_t begin = now_ticks();
         compute(&m, i == n);
         compute(&r, i == n);
         inside += now_ticks() - begin;
@@ -272,18 +347,24 @@ void lb_peer_judge(const lb_peer *peer, void *matcher, const lb_peer *reference,
             compare(&m, &r, asked, here, &differences[i]);
             j->n_steps++;
         }
-        begin = now_ticks();
+        /* Before the engine is called again, which may write its mask anew. */
         const bool allowed = i < n && m.mask && has_token(m.mask, words, tokens[i]);
-        if (m.mask) try_allowed(&m, asked, eos, i, copy, j);
+        const bool true_one = i < n && r.mask && has_token(r.mask, words, tokens[i]);
+        if (m.mask)
+            inside += try_allowed(&m, chosen, choose(&m, asked, eos, i, chosen), i, j);
         if (i == n) break;
+        begin = now_ticks();
         advance(&m, &tokens[i], allowed);
-        advance(&r, &tokens[i], r.mask && has_token(r.mask, words, tokens[i]));
+        advance(&r, &tokens[i], true_one);
+        inside += now_ticks() - begin;
     }
-    j->inside_ns = (uint64_t)((double)(inside + now_ticks() - begin) * lb_ns_per_tick());
+    const uint64_t begin = now_ticks();
+    j->complete = m.outcome == LB_END && peer->complete(matcher);
+    j->reference_complete = r.outcome == LB_END && reference->complete(truth);
+    const uint64_t end_ticks = now_ticks();
+    j->inside_share = (double)(inside + end_ticks - begin) / (double)(end_ticks - all);
     j->taken = m.taken;
     j->reference_taken = r.taken;
     j->outcome = m.outcome;
     j->reference_outcome = r.outcome;
-    j->complete = m.outcome == LB_END && peer->complete(matcher);
-    j->reference_complete = r.outcome == LB_END && reference->complete(truth);
 }

@@ -1,5 +1,6 @@
 /* xgrammar behind the adapter, by TVM FFI's C ABI (tvm/ffi/c_api.h): a call is a function object, an
  * array of tagged values and a place for the result. */
+#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -229,9 +230,12 @@ static int resolve_methods(lb_xgrammar *x, char *error, size_t error_len) {
 
 lb_xgrammar *lb_xgrammar_open(const char *tvm_ffi, const char *bindings,
                               const lb_xgrammar_options *options, char *error, size_t error_len) {
+    enum { HOW = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE };
+    Lmid_t space = LM_ID_BASE;
+    void *base = dlmopen(options->apart ? LM_ID_NEWLM : space, tvm_ffi, HOW);
+    if (base != NULL && options->apart && dlinfo(base, RTLD_DI_LMID, &space) != 0) base = NULL;
     /* The bindings ask for libtvm_ffi.so by its name, which the linker then finds loaded. */
-    void *base = dlopen(tvm_ffi, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    void *library = base ? dlopen(bindings, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE) : NULL;
+    void *library = base ? dlmopen(space, bindings, HOW) : NULL;
     lb_xgrammar *x = calloc(1, sizeof *x);
     if (library == NULL || x == NULL) {
         const char *why = library ? "no memory" : dlerror();

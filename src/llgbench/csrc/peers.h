@@ -53,11 +53,12 @@ typedef struct {
 } lb_peer_llguidance;
 void lb_peer_llguidance_table(lb_peer_llguidance *library, lb_peer *peer);
 
-/* xgrammar: libxgrammar_bindings.so on libtvm_ffi.so. One release a process: the second aborts on
- * TVM FFI's table of types. */
+/* xgrammar: libxgrammar_bindings.so on libtvm_ffi.so. One in a process: the second aborts on TVM
+ * FFI's table of types, unless each is opened `apart`, with a C library of its own (dlmopen). */
 typedef struct lb_xgrammar lb_xgrammar;
 typedef struct {
     bool lazy;               /* enable_dynamic_compilation */
+    bool apart;
     bool any_whitespace;
     const char *comma;       /* separators where white space is fixed */
     const char *colon;
@@ -81,6 +82,10 @@ int lb_peer_open(const char *path, lb_peer *peer, char *error, size_t error_len)
 void lb_peer_empty(lb_peer *peer, void **handle);
 int lb_xgrammar_empty(lb_xgrammar *library, lb_peer *peer, void **handle);
 int lb_gbnf_empty(lb_gbnf *library, lb_peer *peer, void **handle);
+
+/* The instructions of a replay of `n` such steps, with those of a process's begin and end; -1 where a
+ * process may not trace another. */
+int64_t lb_peer_empty_instructions(const lb_peer *peer, void *handle, uint32_t n);
 
 /* ---- timed ---- */
 
@@ -121,7 +126,7 @@ typedef struct {
     uint32_t refused_step;       /* a token that the engine's mask allows and its accept refuses */
     uint32_t refused_token;      /* UINT32_MAX: none was found */
     uint32_t asked;              /* how many allowed tokens were tried beside the text's own */
-    uint64_t inside_ns;          /* in both engines */
+    double inside_share;         /* of the call's time, in both engines */
 } lb_peer_judgement;
 
 /* Drive an engine and the reference along `tokens`, comparing their masks over `asked` at every

@@ -129,7 +129,7 @@ def bring(spec: PeerSpec, report: Callable[[str], None]) -> Libraries:
     except UnavailableError:
         pass
     folder = _folder(spec)
-    lock = folder.parent / "lock"
+    lock = folder.parent / f"lock-{spec.kind}"  # a build takes minutes, a wheel seconds
     with (
         store.writing(folder.parent),
         files.locked(lock, f"brings {spec.kind} {spec.version}", report, error=InputError),

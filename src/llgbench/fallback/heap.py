@@ -7,6 +7,8 @@ it does not hold what was freed, and knows no pages.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
+from functools import cache
 
 from llgbench.errors import UnavailableError
 
@@ -29,10 +31,15 @@ def in_use() -> int:
     Raises:
         UnavailableError: the C library is not glibc 2.33 or later.
     """
+    found = _mallinfo2()()
+    return int(found.uordblks + found.hblkhd)
+
+
+@cache
+def _mallinfo2() -> Callable[[], _Mallinfo2]:
     try:
         mallinfo2 = ctypes.CDLL(None).mallinfo2
     except AttributeError:
-        raise UnavailableError("measuring memory takes glibc 2.33 or later") from None
+        raise UnavailableError("measuring memory requires glibc 2.33 or later") from None
     mallinfo2.restype = _Mallinfo2
-    found = mallinfo2()
-    return int(found.uordblks + found.hblkhd)
+    return mallinfo2

@@ -185,7 +185,7 @@ class Vocab(Handle):
     def spell(self, tokens: TokenArray) -> bytes:
         """Return the real bytes of tokens (``llama_token_to_piece``, lstrip = 0)."""
         pieces = self.table("token_to_piece").tokens
-        return b"".join(pieces[t] for t in tokens.tolist())
+        return b"".join(map(pieces.__getitem__, tokens.tolist()))
 
     def trace(self, text: bytes) -> TokenArray:
         """Return tokens whose real bytes are exactly the text's, the same for every variant.

@@ -7,6 +7,7 @@ vocabulary, a :class:`PeerMatcher` to a grammar. Each keeps alive what its handl
 from __future__ import annotations
 
 import os
+import time
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,20 @@ class Peer:
         Raises:
             EngineError: the engine's library does not give what that takes.
         """
+        return _empty_step(*self._empty())
+
+    def empty_instructions(self) -> float:
+        """Count the instructions of such a step; NaN where the system does not let processes trace.
+
+        Raises:
+            EngineError: as :meth:`empty_step`.
+        """
+        table, handle = self._empty()
+        few, many = (lib.lb_peer_empty_instructions(table, handle, n) for n in (32, 96))
+        return (many - few) / 64 if few > 0 and many > 0 else float("nan")
+
+    def _empty(self) -> tuple[Any, Any]:
+        """Return the adapter's table and a matcher that does nothing."""
         table, handle = ffi.new("lb_peer *"), ffi.new("void **")
         status = 0
         if self.spec is not None and self.spec.kind == "xgrammar":
@@ -59,16 +74,19 @@ class Peer:
             lib.lb_peer_empty(table, handle)
         if status != 0:
             raise EngineError(f"{self.name}: the adapter's own step cannot be measured")
-        return _empty_step(table, handle[0])
+        return table, handle[0]
 
 
-def load(name: str, vocab: Vocab, white_space: WhiteSpace, *, exact: bool = False) -> Peer:
-    """Load an engine in this process; of xgrammar one release at most.
+def load(
+    name: str, vocab: Vocab, white_space: WhiteSpace, *, exact: bool = False, apart: bool = False
+) -> Peer:
+    """Load an engine in this process; of xgrammar one, unless all are loaded apart.
 
     Args:
         name: its specification.
         vocab: which it will be asked for; llama.cpp's grammars are tied to it.
         white_space: which xgrammar is told.
+        apart: xgrammar gets a C library of its own, and so does not show in the heap's books.
         exact: llguidance gets no tokenizer to force bytes by, so that its masks are the truth.
 
     Raises:
@@ -96,7 +114,8 @@ def load(name: str, vocab: Vocab, white_space: WhiteSpace, *, exact: bool = Fals
             options = ffi.new("lb_xgrammar_options *")
             after = "" if white_space == "compact" else " "
             comma, colon = (ffi.new("char[]", f"{c}{after}".encode()) for c in ",:")
-            options.lazy, options.any_whitespace = spec.lazy, white_space == "flexible"
+            options.lazy, options.apart = spec.lazy, apart
+            options.any_whitespace = white_space == "flexible"
             options.comma, options.colon = comma, colon
             opened = lib.lb_xgrammar_open(*paths, options, error, len(error))
             peer.library = (opened, comma, colon)
@@ -167,7 +186,11 @@ class Vocabulary(_Part):
 
 
 class Compiled(_Part):
-    """A compiled grammar; ``ns`` is the time to compile it."""
+    """A compiled grammar; ``ns`` is the time to compile it.
+
+    Attributes:
+        cpu_s: the CPU time of that, of all threads.
+    """
 
     def __init__(self, vocabulary: Vocabulary, source: Source) -> None:
         """See :meth:`Vocabulary.compile`."""
@@ -176,9 +199,11 @@ class Compiled(_Part):
             raise GrammarError("the grammar holds a NUL byte")
         text = ffi.new("char[]", source.text.encode())
         error, result = ffi.new("char[]", _ERROR), ffi.new("void **")
+        begin = time.process_time()
         ns = lib.lb_peer_timed_compile(
             vocabulary.peer.table, vocabulary.pointer, source.kind, text, error, len(error), result
         )
+        self.cpu_s = time.process_time() - begin
         if result[0] == ffi.NULL:
             raise GrammarError(one_line(_words(error)))
         super().__init__(vocabulary.peer, result[0], int(ns))

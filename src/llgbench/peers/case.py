@@ -6,8 +6,8 @@ tokens, so that what slows the machine slows both; a ratio is formed within the 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -56,7 +56,6 @@ class Bench:
 
     def run(self, case: Case, judge: Judge, rounds: int) -> CaseResult:
         """Judge a case, and time it where ``rounds`` is not 0; see :class:`CaseResult`."""
-        begin = time.monotonic()
         peer = self.engine.peer
         label = grammars.white_space_of(case, self.white_space)
         found = CaseResult(
@@ -72,31 +71,33 @@ class Bench:
         except GrammarError as why:
             return _with(found, outcome="does not compile", reason=one_line(why))
         before = _heap()
-        try:
-            compiled = self.engine.compile(source)
-        except GrammarError as why:
+        with ExitStack() as stack:
+            try:
+                compiled = stack.enter_context(self.engine.compile(source))
+            except GrammarError as why:
+                return _with(found, outcome="does not compile", reason=one_line(why))
+            size = None if before is None else (_heap() or 0) - before
+            reference = self._reference(case, written)
+            if reference is not None:
+                stack.enter_context(reference)
+            judged = self._judge(judge, compiled, reference, written, traces)
+            outcome, reason, masks = together(judged)
+            samples = base = pairs = matcher_bytes = None
+            inside = compiled.cpu_s + (reference.cpu_s if reference else 0.0)
+            inside += sum(one.inside_s for one in judged)
+            if rounds and outcome != "contradicts itself":
+                ended = [with_end(t, self.vocab.eos) for t in traces]
+                matcher_bytes = _matcher_bytes(compiled, ended)
+                samples, base, pairs = _Timing(self, source, written, ended).run(
+                    judged, compiled, rounds
+                )
             return _with(
-                found, outcome="does not compile", reason=one_line(why),
-                seconds=time.monotonic() - begin,
+                found, outcome=outcome, reason=reason, masks=masks,
+                reference=reference.peer.release if reference else "",
+                tried=sum(one.tried for one in judged), samples=samples, base=base, pairs=pairs,
+                memory_bytes=size if size is not None and size > 0 else compiled.memory,
+                matcher_bytes=matcher_bytes, inside_s=inside,
             )  # fmt: skip
-        size = None if before is None else (_heap() or 0) - before
-        reference = self._reference(case, written)
-        judged = self._judge(judge, compiled, reference, written, traces)
-        outcome, reason, masks = together(judged)
-        samples = base = pairs = None
-        inside = compiled.ns + (reference.ns if reference else 0)
-        inside += sum(one.inside_ns for one in judged)
-        if rounds and outcome != "contradicts itself":
-            timed = _Timing(self, source, written, [with_end(t, self.vocab.eos) for t in traces])
-            samples, base, pairs = timed.run(judged, compiled, rounds)
-            inside += timed.inside_ns
-        return _with(
-            found, outcome=outcome, reason=reason, masks=masks,
-            reference=reference.peer.release if reference else "",
-            tried=sum(one.tried for one in judged), samples=samples, base=base, pairs=pairs,
-            memory_bytes=size if size is not None and size > 0 else compiled.memory,
-            seconds=time.monotonic() - begin, inside_s=inside / 1e9,
-        )  # fmt: skip
 
     def _reference(self, case: Case, written: Case) -> Compiled | None:
         """Return the reference's grammar; None where there is none that says what is right.
@@ -149,6 +150,19 @@ def _heap() -> int | None:
         return None
 
 
+def _matcher_bytes(compiled: Compiled, traces: Sequence[TokenArray]) -> int | None:
+    """Return what one more matcher takes on the heap at the end of the longest text.
+
+    All texts were judged on the same grammar, so that what matchers share is there.
+    """
+    before = _heap()
+    if before is None or not traces:
+        return None
+    with compiled.start() as matcher:
+        matcher.replay(max(traces, key=len))
+        return max((_heap() or 0) - before, 0)
+
+
 class _Timing:
     """The timed part of a case: the engine and llguidance in turn."""
 
@@ -160,7 +174,6 @@ class _Timing:
         self._sides: list[tuple[Vocabulary, Source]] = [
             (bench.engine, source), (bench.base, base)
         ]  # fmt: skip
-        self.inside_ns = 0
 
     def run(
         self, judged: list[TextJudgement], compiled: Compiled, rounds: int
@@ -193,7 +206,6 @@ class _Timing:
                 if known is None:
                     into.compile_ns.append(compiled.ns + matcher.ns)
                 cold = matcher.replay(trace)
-                self._add(side, compiled, cold)
                 if len(cold.op_ns):
                     into.first_mask_ns.append(int(cold.op_ns[0]))
                 into.cold_mask_ns.extend(cold.op_ns.tolist())
@@ -203,23 +215,18 @@ class _Timing:
                     into.head_mask_ns.extend(cold.op_ns[:tenth].tolist())
                     into.tail_mask_ns.extend(cold.op_ns[-tenth:].tolist())
                 warm = matcher.replay(trace, reset=True)
-                self._add(side, None, warm)
                 into.warm_mask_ns.extend(warm.op_ns.tolist())
                 into.warm_accept_ns.extend(warm.consume_ns.tolist())
                 if len(self._traces) > 1:
                     other = (matcher.fork() if matcher.reset() else None) or compiled.start()
                     with other:
                         sibling = other.replay(self._traces[(at + 1) % len(self._traces)])
-                    self._add(side, None, sibling)
                     into.sibling_mask_ns.extend(sibling.op_ns.tolist())
                     into.sibling_accept_ns.extend(sibling.consume_ns.tolist())
             return cold, warm
         finally:
             if known is None:
                 compiled.close()
-
-    def _add(self, side: int, compiled: Compiled | None, done: Replay) -> None:
-        self.inside_ns += done.inside_ns + (compiled.ns if compiled is not None else 0)
 
 
 def _pair(

@@ -16,16 +16,16 @@ from llgbench._native import lib
 from llgbench.engines.engine import INVALID_TOKEN, TokenArray
 from llgbench.llama.vocab import Vocab
 
-# Where in JSON a byte stands. After `\u` come four digits.
-OUTSIDE, STRING, ESCAPE, U1, U2, U3, U4, NUMBER = range(8)
-N_STATES = 8
+# Where in JSON a byte stands. After `\u` come four digits; after C2 the rest of U+0080 to U+00BF.
+OUTSIDE, STRING, ESCAPE, U1, U2, U3, U4, NUMBER, AFTER_C2 = range(9)
+N_STATES = 9
+_IN_STRING = (STRING, AFTER_C2)
 
 
-def lexical(state: int, byte: int) -> int:
-    """Return where in JSON the byte after this one stands."""
+def _lexical(state: int, byte: int) -> int:
     match state:
-        case 1:  # STRING
-            return OUTSIDE if byte == 0x22 else ESCAPE if byte == 0x5C else STRING
+        case 1 | 8:  # STRING, AFTER_C2
+            return {0x22: OUTSIDE, 0x5C: ESCAPE, 0xC2: AFTER_C2}.get(byte, STRING)
         case 2:  # ESCAPE
             return U1 if byte == 0x75 else STRING
         case 3 | 4 | 5:  # U1 to U3
@@ -35,6 +35,10 @@ def lexical(state: int, byte: int) -> int:
         case 7 if byte in b"0123456789+-.eE":  # NUMBER
             return NUMBER
     return STRING if byte == 0x22 else NUMBER if byte in b"-0123456789" else OUTSIDE
+
+
+# By where a byte of JSON stands, and the byte: where the byte after it does.
+NEXT = [bytes(_lexical(state, byte) for byte in range(256)) for state in range(N_STATES)]
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ class Class:
 CLASSES = (
     Class("json-escapes", "RFC 8259, section 7: any character may be escaped, and few must be"),
     Class("white-space", "RFC 8259, section 2: white space between tokens is insignificant"),
-    Class("delete", "RFC 8259, section 7: U+007F may stand in a string as it is, and need not"),
+    Class("controls", "RFC 8259, section 7: U+007F to U+009F may stand in a string, and need not"),
     Class("numbers", "RFC 8259, section 6: range and precision may be limited, exponents left out"),
     Class("partial-utf8", "RFC 3629: a token may end in a character; an engine need not offer it"),
 )
@@ -65,6 +69,11 @@ assert len(CLASSES) == lib.LB_PEER_CLASSES
 _SPACES = frozenset(b" \t\n\r")
 _NUMBER = re.compile(rb"[\s,:\[{]*[-0-9]")
 _IN_NUMBER = re.compile(rb"[-+.eE0-9]")
+# What a token has that belongs to one of the first three classes or the last; but a space before
+# all else, which is treated by itself.
+_NOTABLE = re.compile(rb"[\"\\\t\n\r\x7f-\xff]|(?!^) ")
+# Control characters that JSON does not ask to escape: U+007F, and U+0080 to U+009F in UTF-8.
+_CONTROL = re.compile(rb"\x7f|\xc2[\x80-\x9f]")
 
 
 def sets(vocab: Vocab, *, json: bool) -> npt.NDArray[np.uint32]:
@@ -74,17 +83,19 @@ def sets(vocab: Vocab, *, json: bool) -> npt.NDArray[np.uint32]:
         vocab: whose tokens.
         json: whether the grammar is of JSON; without it no class explains anything.
     """
-    table = vocab.table("token_to_piece")
     words = (vocab.n_tokens + 31) // 32
     found = np.zeros((N_STATES, len(CLASSES), 32 * words), bool)
     if json:
-        for token, data in enumerate(table.tokens):
-            partial = not data.isascii() and not _whole(data)
-            for state in (OUTSIDE, STRING, NUMBER):
-                escapes, spaces = _holds(state, data)
-                found[state, 0, token], found[state, 1, token] = escapes, spaces
-                found[state, 2, token] = 0x7F in data and (state == STRING or 0x22 in data)
-                found[state, 4, token] = partial and state == STRING
+        for token, data in enumerate(vocab.table("token_to_piece").tokens):
+            if _NOTABLE.search(data) is not None:
+                for state in (OUTSIDE, NUMBER, *_IN_STRING):
+                    escapes, spaces = _holds(state, data)
+                    found[state, 0, token], found[state, 1, token] = escapes, spaces
+                    found[state, 2, token] = _has_control(state, data)
+                if not data.isascii() and not _whole(data):
+                    found[_IN_STRING, 4, token] = True
+            elif data[:1] == b" ":  # " the": white space, and half of all tokens
+                found[(OUTSIDE, NUMBER), 1, token] = True
             found[OUTSIDE, 3, token] = _NUMBER.match(data) is not None
             found[NUMBER, 3, token] = _IN_NUMBER.match(data) is not None
         for state in (ESCAPE, U1, U2, U3, U4):
@@ -95,14 +106,21 @@ def sets(vocab: Vocab, *, json: bool) -> npt.NDArray[np.uint32]:
 def _holds(state: int, data: bytes) -> tuple[bool, bool]:
     """Return whether a token escapes in a string, and whether it has white space outside of one."""
     if 0x22 not in data:
-        outside = state != STRING
+        outside = state not in _IN_STRING
         return not outside and 0x5C in data, outside and not _SPACES.isdisjoint(data)
     escapes = spaces = False
     for byte in data:
         spaces |= state in (OUTSIDE, NUMBER) and byte in _SPACES
-        state = lexical(state, byte)
+        state = NEXT[state][byte]
         escapes |= state == ESCAPE
     return escapes, spaces
+
+
+def _has_control(state: int, data: bytes) -> bool:
+    """Return whether a token puts a control character into a string."""
+    if state == AFTER_C2:
+        data = b"\xc2" + data
+    return (state in _IN_STRING or 0x22 in data) and _CONTROL.search(data) is not None
 
 
 def _whole(data: bytes) -> bool:
@@ -119,7 +137,7 @@ def states(tokens: TokenArray, vocab: Vocab) -> npt.NDArray[np.uint8]:
     state, found = OUTSIDE, [OUTSIDE]
     for token in tokens.tolist():
         for byte in pieces[token]:
-            state = lexical(state, byte)
+            state = NEXT[state][byte]
         found.append(state)
     return np.array(found, np.uint8)
 

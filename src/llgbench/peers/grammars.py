@@ -15,7 +15,6 @@ from typing import Literal, get_args
 from llgbench.engines.peers import PeerSpec
 from llgbench.errors import GrammarError, UnavailableError
 from llgbench.inputs.case import REJECTED, Case, Outcome, Text
-from llgbench.peers.classes import NUMBER, OUTSIDE, lexical
 
 WhiteSpace = Literal["flexible", "spaced", "compact"]
 WHITE_SPACES: tuple[WhiteSpace, ...] = get_args(WhiteSpace)
@@ -24,6 +23,10 @@ WHITE_SPACES: tuple[WhiteSpace, ...] = get_args(WhiteSpace)
 _AFTER = {"spaced": " ", "compact": ""}
 # As RFC 8259, section 2, has it.
 _ANY = r"[ \t\n\r]*"
+
+# A string of JSON, also one that is broken off.
+_STRING = re.compile(rb'("(?:[^"\\]|\\.)*(?:"|\\?\Z))', re.DOTALL)
+_SPACES = b" \t\n\r"
 
 SCHEMA, LARK, GBNF = 0, 1, 2  # LB_PEER_SCHEMA and its fellows
 
@@ -124,31 +127,30 @@ def written(case: Case, white_space: WhiteSpace) -> Case:
 
 
 def _written(text: Text, after: str) -> Text:
-    data, places = respaced(text.data, after)
-
     def moved(outcome: Outcome | None) -> Outcome | None:
         if outcome is None or outcome.reject_at is None:
             return outcome
-        at = places.get(outcome.reject_at)
+        at = place(text.data, outcome.reject_at, after)
         return REJECTED if at is None else Outcome(at)
 
+    data = respaced(text.data, after)
     return replace(text, data=data, stock=moved(text.stock), fallback=moved(text.fallback))
 
 
-def respaced(data: bytes, after: str) -> tuple[bytes, dict[int, int]]:
+def respaced(data: bytes, after: str) -> bytes:
     """Return JSON with no white space but ``after`` each comma and colon, strings untouched.
 
-    It need not be valid. Also returned is where each byte that stays has gone, and the end.
+    It need not be valid, nor whole.
     """
-    out, places = bytearray(), {}
-    state = OUTSIDE
-    for at, byte in enumerate(data):
-        if state in (OUTSIDE, NUMBER) and byte in b" \t\n\r":
-            continue
-        places[at] = len(out)
-        out.append(byte)
-        if state in (OUTSIDE, NUMBER) and byte in b",:":
-            out += after.encode()
-        state = lexical(state, byte)
-    places[len(data)] = len(out)
-    return bytes(out), places
+    parts = _STRING.split(data)
+    for at in range(0, len(parts), 2):  # those between strings
+        part = parts[at].translate(None, _SPACES)
+        parts[at] = part.replace(b",", b"," + after.encode()).replace(b":", b":" + after.encode())
+    return b"".join(parts)
+
+
+def place(data: bytes, at: int, after: str) -> int | None:
+    """Return where in :func:`respaced` JSON a byte, or the end, has gone; None where it is not."""
+    found = len(respaced(data[:at], after))
+    gone = at < len(data) and len(respaced(data[: at + 1], after)) == found
+    return None if gone else found

@@ -1,24 +1,30 @@
-"""The process that loads an engine, and forks one for each case.
+"""The process that loads an engine, and forks those that do the cases.
 
 Started by :class:`llgbench.peers.hosts.Host` as ``python -m llgbench.peers.host PARENT``. Loading a
-vocabulary takes as long as many cases do; so it is done once, before the fork, and every case still
-has a process of its own, with a limit of time and of memory, which may crash, hang or abort alone.
+vocabulary takes as long as many cases do; so it is done once, before the fork. A case that is timed
+has a fork of its own. Those that are judged alone take turns in one, since a fork costs what
+judging does; where it crashes or runs out of memory, the case is judged again in a new one, so that
+nothing is said of a case that another may have caused.
 """
 
 from __future__ import annotations
 
+import gc
+import mmap
 import os
 import resource
-import selectors
 import signal
+import struct
 import sys
 import time
+import traceback
 from dataclasses import replace
-from typing import IO
+from pathlib import Path
+from typing import IO, NoReturn
 
 import msgspec
 
-from llgbench import crossing, isolated, processes
+from llgbench import isolated, processes
 from llgbench.engines import registry
 from llgbench.errors import LlgbenchError
 from llgbench.files import one_line
@@ -26,12 +32,11 @@ from llgbench.inputs.case import Case
 from llgbench.isolated import Limits
 from llgbench.llama.vocab import open_vocab
 from llgbench.measure import messages
-from llgbench.peers import grammars
 from llgbench.peers.adapter import Vocabulary, load
 from llgbench.peers.case import Bench
 from llgbench.peers.grammars import WhiteSpace
 from llgbench.peers.judge import Judge
-from llgbench.peers.results import CaseResult
+from llgbench.peers.results import CaseResult, Outcome
 
 
 class Setup(msgspec.Struct, frozen=True):
@@ -63,12 +68,14 @@ class Loaded(msgspec.Struct, frozen=True):
         release: what it is.
         read_ns: what the clocks read in an empty step of its adapter; NaN where not asked for.
         wall_ns: what such a step takes in all.
+        instructions: how many such a step executes.
         refusal: why it or the vocabulary cannot be loaded; empty where they are.
     """
 
     release: str = ""
     read_ns: float = float("nan")
     wall_ns: float = float("nan")
+    instructions: float = float("nan")
     refusal: str = ""
 
 
@@ -77,6 +84,27 @@ class Task(msgspec.Struct, frozen=True):
 
     case: Case
     rounds: int
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What became of a case.
+
+    Attributes:
+        result: of a case that came to its end.
+        outcome: where its process did not.
+        reason: one line.
+        alone: whether the process had done nothing before it.
+    """
+
+    result: CaseResult | None = None
+    outcome: Outcome = "crashed"
+    reason: str = ""
+    alone: bool = True
+
+
+# How many cases a fork judges.
+_CASES = 64
+_MORE = 3  # its exit status where there may be more
 
 
 def main() -> None:
@@ -89,17 +117,22 @@ def main() -> None:
     try:
         bench = _bench(setup)
         empty = bench.engine.peer.empty_step() if setup.empty else None
+        counted = bench.engine.peer.empty_instructions() if setup.empty else float("nan")
     except LlgbenchError as error:
         _answer(answers, Loaded(refusal=one_line(error)))
         return
     release = bench.engine.peer.release
-    loaded = Loaded(release) if empty is None else Loaded(release, empty.read_ns, empty.wall_ns)
-    _answer(answers, loaded)
+    loaded = Loaded(release)
+    if empty is not None:
+        loaded = Loaded(release, empty.read_ns, empty.wall_ns, counted)
     kinds = (True, False) if setup.lark else (True,)
     judges = {json: Judge(bench.vocab, json=json) for json in kinds}
-    while (task := messages.read(sys.stdin.buffer, Task)) is not None:
-        judge = judges[task.case.kind == "json_schema"]
-        _answer(answers, _in_a_fork(bench, judge, task, setup.limits))
+    _answer(answers, loaded)
+    gc.freeze()  # a fork's collections leave alone, and so uncopied, what is here
+    with processes.temporary_folder() as folder:
+        forks = _Forks(bench, judges, setup.limits, answers, folder / "stderr")
+        while forks.run():
+            pass
 
 
 def _bench(setup: Setup) -> Bench:
@@ -123,51 +156,108 @@ def _answer(answers: IO[bytes], message: object) -> None:
     answers.flush()
 
 
-def _in_a_fork(bench: Bench, judge: Judge, task: Task, limits: Limits) -> CaseResult:
-    begin = time.monotonic()
-    with processes.temporary_folder() as folder:
-        words = folder / "stderr"
-        reader, writer = os.pipe()
+class _Forks:
+    """One fork after another; each reads cases from this process's stdin and answers them."""
+
+    def __init__(
+        self, bench: Bench, judges: dict[bool, Judge], limits: Limits, answers: IO[bytes],
+        words: Path,
+    ) -> None:  # fmt: skip
+        self._bench, self._judges, self._limits = bench, judges, limits
+        self._answers, self._words = answers, words
+        # What a fork tells of itself even where it dies: how many cases it has begun, and the CPU
+        # time that its results have.
+        self._told = mmap.mmap(-1, _TOLD.size)
+        self._owed_s = 0.0
+
+    def run(self) -> bool:
+        """Fork, and wait for its end; return whether there may be more cases."""
+        mark = time.process_time()
+        self._told[:] = _TOLD.pack(0, 0.0)
         host = os.getpid()
         child = os.fork()
         if child == 0:
-            status = 1
-            try:
-                os.close(reader)
-                processes.die_with_parent(host)
-                with words.open("wb") as file:
-                    os.dup2(file.fileno(), 2)
-                isolated.limit_memory(limits.memory_mib)
-                _send(writer, crossing.encode(bench.run(task.case, judge, task.rounds)))
-                status = 0
-            except LlgbenchError as error:
-                print(one_line(error), file=sys.stderr)
-            except MemoryError:
-                print("out of memory", file=sys.stderr)
-            finally:
-                sys.stderr.flush()
-                os._exit(status)  # nothing of the host's is to be closed twice
-        os.close(writer)
-        data, late = _receive(reader, limits.seconds)
-        if late:
-            os.kill(child, signal.SIGKILL)
+            self._serve(host)
         _, status, usage = os.wait4(child, 0)
-        said = words.read_text(errors="replace") if words.exists() else ""
-    failed = CaseResult(
-        task.case.name, bench.vocab.name, bench.engine.peer.name,
-        grammars.white_space_of(task.case, bench.white_space), "crashed",
-        release=bench.engine.peer.release, seconds=time.monotonic() - begin,
-    )  # fmt: skip
-    if late:
-        return replace(failed, outcome="over its time", reason=f"more than {limits.seconds:g} s")
-    if os.waitstatus_to_exitcode(status) == 0:
-        return replace(crossing.decode(data, CaseResult), seconds=time.monotonic() - begin)
-    ended = processes.Ended(os.waitstatus_to_exitcode(status), b"", said)
-    if _is_memory(said, usage, limits):
-        return replace(
-            failed, outcome="over its memory", reason=f"more than {limits.memory_mib} MiB"
-        )
-    return replace(failed, reason=one_line(ended.words))
+        ended = os.waitstatus_to_exitcode(status)
+        begun, counted_s = _TOLD.unpack(self._told)
+        # A fork and its end are on the next one's account; what it had done of a case under
+        # which it died is not.
+        self._owed_s = time.process_time() - mark
+        if ended in (0, _MORE):
+            self._owed_s += max(usage.ru_utime + usage.ru_stime - counted_s, 0.0)
+        else:
+            said = self._words.read_text(errors="replace") if self._words.exists() else ""
+            _answer(self._answers, self._dead(ended, said, usage, alone=begun == 1))
+        return ended != 0
+
+    def _serve(self, host: int) -> NoReturn:
+        """Do cases; this is the fork."""
+        status = 1
+        try:
+            processes.die_with_parent(host)
+            with self._words.open("wb") as file:
+                os.dup2(file.fileno(), 2)
+            isolated.limit_memory(self._limits.memory_mib)
+            status = self._cases()
+        except LlgbenchError as error:
+            print(one_line(error), file=sys.stderr)
+        except MemoryError:
+            print("out of memory", file=sys.stderr)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(status)  # nothing of the host's is to be closed twice
+
+    def _cases(self) -> int:
+        counted_s = 0.0
+        for number in range(1, _CASES + 1):
+            task = messages.read(sys.stdin.buffer, Task)
+            if task is None:
+                return 0
+            self._told[:] = _TOLD.pack(number, counted_s)
+            begin = time.monotonic()
+            # Nothing handles these signals, so that the kernel ends a library that hangs. What is
+            # judged beside others is limited in CPU time, which does not depend on them.
+            seconds = self._limits.seconds
+            signal.setitimer(signal.ITIMER_REAL, wall_limit_s(seconds, task.rounds))
+            signal.setitimer(signal.ITIMER_PROF, 0 if task.rounds else seconds)
+            judge = self._judges[task.case.kind == "json_schema"]
+            found = self._bench.run(task.case, judge, task.rounds)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            now = time.process_time()
+            found = replace(
+                found, seconds=time.monotonic() - begin, cpu_s=now - counted_s + self._owed_s
+            )
+            self._owed_s, counted_s = 0.0, now
+            self._told[:] = _TOLD.pack(number, counted_s)
+            _answer(self._answers, Answer(found))
+            if task.rounds:
+                break
+        return _MORE
+
+    def _dead(
+        self, status: int, said: str, usage: resource.struct_rusage, *, alone: bool
+    ) -> Answer:
+        limits = self._limits
+        if status == -signal.SIGPROF:
+            return Answer(None, "over its time", f"more than {limits.seconds:g} s of CPU time")
+        if status == -signal.SIGALRM:
+            return Answer(None, "over its time", f"more than {limits.seconds:g} s")
+        if _is_memory(said, usage, limits):
+            return Answer(None, "over its memory", f"more than {limits.memory_mib} MiB", alone)
+        words = processes.Ended(status, b"", said).words
+        return Answer(None, "crashed", one_line(words), alone)
+
+
+def wall_limit_s(seconds: float, rounds: int) -> float:
+    """Return how long a case may take: what is judged beside others waits for them, too."""
+    return seconds if rounds else 10 * seconds
+
+
+_TOLD = struct.Struct("<Qd")
 
 
 def _is_memory(said: str, usage: resource.struct_rusage, limits: Limits) -> bool:
@@ -175,26 +265,6 @@ def _is_memory(said: str, usage: resource.struct_rusage, limits: Limits) -> bool
     if any(word in said for word in ("bad_alloc", "out of memory", "memory allocation of")):
         return True
     return usage.ru_maxrss >> 10 > limits.memory_mib * 9 // 10
-
-
-def _send(writer: int, data: bytes) -> None:
-    with os.fdopen(writer, "wb") as pipe:
-        pipe.write(data)
-
-
-def _receive(reader: int, seconds: float) -> tuple[bytes, bool]:
-    """Return what comes through a pipe, and whether its time ran out before its end."""
-    end = time.monotonic() + seconds
-    data = bytearray()
-    with os.fdopen(reader, "rb", buffering=0) as pipe, selectors.DefaultSelector() as selector:
-        selector.register(pipe, selectors.EVENT_READ)
-        while (left := end - time.monotonic()) > 0:
-            if selector.select(left):
-                chunk = pipe.read(1 << 20)
-                if not chunk:
-                    return bytes(data), False
-                data += chunk
-    return b"", True
 
 
 if __name__ == "__main__":

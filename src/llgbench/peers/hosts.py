@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import select
 import subprocess
-import threading
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -12,7 +12,7 @@ from llgbench import files, processes
 from llgbench.inputs.case import Case
 from llgbench.measure import messages
 from llgbench.peers import grammars
-from llgbench.peers.host import Loaded, Setup, Task
+from llgbench.peers.host import Answer, Loaded, Setup, Task, wall_limit_s
 from llgbench.peers.results import CaseResult, Outcome
 
 T = TypeVar("T")
@@ -47,13 +47,19 @@ class Host:
         if self.load():
             return self._none(case, "not available", self._refusal)
         # The process of a case has its limit; this one is for the host itself.
-        found = self._ask(Task(case, rounds), CaseResult, self.setup.limits.seconds + _GRACE_S)
-        return found or self._none(case, "crashed", self._last_words())
+        seconds = wall_limit_s(self.setup.limits.seconds, rounds) + _GRACE_S
+        answer = self._ask(Task(case, rounds), Answer, seconds)
+        if answer is not None and answer.result is None and not answer.alone:
+            answer = self._ask(Task(case, rounds), Answer, seconds)
+        if answer is None:
+            return self._none(case, "crashed", self._last_words())
+        return answer.result or self._none(case, answer.outcome, answer.reason)
 
     def _none(self, case: Case, outcome: Outcome, reason: str) -> CaseResult:
         s = self.setup
         label = grammars.white_space_of(case, s.white_space)
-        return CaseResult(case.name, s.vocab, s.engine, label, outcome, reason)
+        release = "" if self.ready is None else self.ready.release
+        return CaseResult(case.name, s.vocab, s.engine, label, outcome, reason, release)
 
     def _start(self) -> None:
         # OpenBLAS would start threads, and a process with threads is not to be forked.
@@ -77,17 +83,16 @@ class Host:
         process = self._child.process
         assert process.stdin is not None
         assert process.stdout is not None
-        timer = threading.Timer(seconds, self._child.kill)
-        timer.daemon = True
-        timer.start()
+        poll = select.poll()
+        poll.register(process.stdout, select.POLLIN)
         try:
             process.stdin.write(messages.encode(message))
             process.stdin.flush()
+            if not poll.poll(1000 * seconds):
+                self._child.kill()
             return messages.read(process.stdout, kind)
         except OSError:
             return None
-        finally:
-            timer.cancel()
 
     def _last_words(self) -> str:
         """Return why the process is gone, and forget it: the next case has another."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
+
+import msgspec
 
 # What becomes of a case. After `measured` come the ways in which there is nothing to measure.
 Outcome = Literal[
@@ -130,11 +132,14 @@ class CaseResult:
         tried: tokens of its masks that the engine was asked to accept, beside the texts' own.
         vocabulary_ns: to hand over the vocabulary.
         memory_bytes: what the compiled grammar takes on the heap; None where that is not known.
+        matcher_bytes: what one more matcher of it takes there, at the end of the longest text; None
+            as above, or where nothing was timed.
         samples: the engine's times; None where only the verdict was asked for.
         base: llguidance's, in the same process, in turn with them.
         pairs: what a ratio is formed of.
-        seconds: of the process that found this.
-        inside_s: of these inside the engines.
+        seconds: that it took.
+        cpu_s: CPU time of the processes that found this.
+        inside_s: of these inside the engines; 0 where it did not come to its end, or was timed.
     """
 
     case: str
@@ -149,8 +154,53 @@ class CaseResult:
     tried: int = 0
     vocabulary_ns: int = 0
     memory_bytes: int | None = None
+    matcher_bytes: int | None = None
     samples: Samples | None = None
     base: Samples | None = None
     pairs: Pairs | None = None
     seconds: float = 0.0
+    cpu_s: float = 0.0
     inside_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """What the adapter of an engine costs by itself: a step with nothing to do.
+
+    Attributes:
+        engine: its specification.
+        release: what it is.
+        read_ns: what the clocks read in such a step.
+        wall_ns: what it takes in all.
+        instructions: how many it executes, bookkeeping included; NaN where they cannot be counted.
+    """
+
+    engine: str
+    release: str
+    read_ns: float
+    wall_ns: float
+    instructions: float
+
+    @property
+    def limit_ns(self) -> float:
+        """What the clocks may read, for an engine that takes microseconds: the suite's goal."""
+        return 80.0 if self.engine.startswith("xgrammar") else 60.0
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a comparison found: one result per engine, vocabulary, white space and case.
+
+    Attributes:
+        adapters: one per engine.
+        results: in the order they were found.
+        about: where and with what, as measure.provenance has it.
+    """
+
+    adapters: tuple[Adapter, ...]
+    results: tuple[CaseResult, ...]
+    about: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain data; bytes of tokens as base64."""
+        return dict(msgspec.to_builtins(self))

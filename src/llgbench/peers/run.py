@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-import msgspec
-
+from llgbench import paths
 from llgbench.engines import peers, registry
-from llgbench.errors import InputError, UnknownNameError
+from llgbench.errors import InputError, UnavailableError, UnknownNameError
 from llgbench.inputs import case_file
 from llgbench.inputs.case import Case
 from llgbench.inputs.configuration import QUICK_JSON_CASES
 from llgbench.isolated import Limits
 from llgbench.llama.vocab import rehearse
+from llgbench.measure import provenance
 from llgbench.peers.grammars import WhiteSpace
 from llgbench.peers.host import Setup
 from llgbench.peers.hosts import Host
-from llgbench.peers.results import CaseResult
+from llgbench.peers.results import Adapter, CaseResult, Found
 
 # What takes longer for one case is of no use to a request.
 SECONDS = 120.0
@@ -34,7 +34,7 @@ class Plan:
 
     Attributes:
         engines: their specifications.
-        cases: the cases.
+        cases: the cases; without any the adapters alone are measured.
         vocabs: the vocabularies' names.
         white_spaces: of the configurations.
         base: llguidance's engine, which ratios are over.
@@ -49,35 +49,6 @@ class Plan:
     base: str
     rounds: int
     limits: Limits
-
-
-@dataclass(frozen=True)
-class Adapter:
-    """What the adapter of an engine costs by itself.
-
-    Attributes:
-        engine: its specification.
-        release: what it is.
-        read_ns: what the clocks read in an empty step.
-        wall_ns: what such a step takes in all.
-    """
-
-    engine: str
-    release: str
-    read_ns: float
-    wall_ns: float
-
-
-@dataclass(frozen=True)
-class Found:
-    """What a comparison found: one result per engine, vocabulary, white space and case."""
-
-    adapters: tuple[Adapter, ...]
-    results: tuple[CaseResult, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as plain data; bytes of tokens as base64."""
-        return dict(msgspec.to_builtins(self))
 
 
 class Progress(Protocol):
@@ -128,7 +99,7 @@ def run(plan: Plan, show: Callable[[int, str], AbstractContextManager[Progress]]
         InputError: xgrammar's release is asked for twice in one way, or nothing is.
         LlgbenchError: an engine or a vocabulary is not here.
     """
-    if not plan.engines or not plan.cases:
+    if not plan.engines:
         raise InputError("name an engine by --engine")
     for name in plan.engines:
         check_engine(name)
@@ -147,6 +118,8 @@ def run(plan: Plan, show: Callable[[int, str], AbstractContextManager[Progress]]
                         empty=engine not in adapters,
                     )  # fmt: skip
                     with Host(setup) as host:
+                        if not plan.cases and (why := host.load()):
+                            raise UnavailableError(f"{engine}: {why}")
                         for case in plan.cases:
                             # White space is Lark's own: once is enough.
                             if case.kind == "lark" and number:
@@ -158,6 +131,11 @@ def run(plan: Plan, show: Callable[[int, str], AbstractContextManager[Progress]]
                         loaded = host.ready
                         if loaded is not None and engine not in adapters:
                             adapters[engine] = Adapter(
-                                engine, loaded.release, loaded.read_ns, loaded.wall_ns
+                                engine,
+                                loaded.release,
+                                loaded.read_ns,
+                                loaded.wall_ns,
+                                loaded.instructions,
                             )
-    return Found(tuple(adapters.values()), tuple(results))
+    about = {**provenance.collect(paths.root()), "base": plan.base, "rounds": plan.rounds}
+    return Found(tuple(adapters.values()), tuple(results), about)

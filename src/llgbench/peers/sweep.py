@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +23,16 @@ from llgbench.errors import InputError, RecordError, UnavailableError
 from llgbench.inputs.case import Case
 from llgbench.isolated import Limits
 from llgbench.llama.vocab import rehearse
+from llgbench.peers import cluster, sweep_workers
 from llgbench.peers.grammars import WhiteSpace
 from llgbench.peers.host import Setup
-from llgbench.peers.hosts import Host
 from llgbench.peers.results import OUTCOMES, CaseResult
 from llgbench.peers.run import Progress, check_engine
+from llgbench.peers.sweep_workers import Task
 
 # A schema for which an engine takes longer is not one that a server would take.
 SECONDS = 60.0
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class Plan:
         base: llguidance's engine, by which masks are judged.
         limits: of each schema under each engine.
         jobs: how many at once.
+        scheduler: address of a Dask scheduler, which knows better how many; None: this machine.
     """
 
     engines: tuple[str, ...]
@@ -55,6 +57,7 @@ class Plan:
     base: str
     limits: Limits
     jobs: int
+    scheduler: str | None = None
 
 
 class _Header(msgspec.Struct, frozen=True):
@@ -144,7 +147,9 @@ def run(
         show: makes the display of the progress.
 
     Raises:
-        UnavailableError: several jobs are asked for, and joblib is not installed.
+        UnavailableError: several jobs are asked for, and joblib is not installed; or a scheduler,
+            and Dask is not.
+        InputError: no scheduler answers.
         RecordError: as :class:`Kept`.
         LlgbenchError: an engine or the vocabulary is not here.
     """
@@ -156,35 +161,38 @@ def run(
     kept = Kept(path, plan)
     # By engine: a process that has loaded one goes on with it.
     tasks = [
-        (engine, case)
+        Task(Setup(engine, plan.vocab, plan.white_space, plan.base, plan.limits), case)
         for engine in plan.engines
         for case in plan.cases
         if (case.name, engine) not in kept.results
     ]
-    begin = time.monotonic()
+    begin, used = time.monotonic(), time.process_time()
     with show(len(tasks), "sweeping") as progress:
         for done, (case, result) in enumerate(_results(plan, tasks), 1):
-            kept.add(case, result)
+            # What this process took since the last one is a part of what a sweep costs.
+            now = time.process_time()
+            kept.add(case, replace(result, cpu_s=result.cpu_s + now - used))
+            used = now
             left = (time.monotonic() - begin) / done * (len(tasks) - done)
             progress.doing(f"{result.engine}: {case.name} (about {_duration(left)} left)")
             progress.done()
     return [kept.results[case.name, engine] for engine in plan.engines for case in plan.cases]
 
 
-def _results(plan: Plan, tasks: Sequence[tuple[str, Case]]) -> Iterator[tuple[Case, CaseResult]]:
-    workers = _Workers(plan)
+def _results(plan: Plan, tasks: Sequence[Task]) -> Iterator[tuple[Case, CaseResult]]:
+    if plan.scheduler is not None:
+        yield from cluster.results(plan.scheduler, tasks)
+        return
     try:
         if plan.jobs == 1:
-            yield from (workers.do(*task) for task in tasks)
+            yield from map(_done, tasks)
         else:
-            yield from _parallel(workers, tasks, plan.jobs)
+            yield from _parallel(tasks, plan.jobs)
     finally:
-        workers.close()
+        sweep_workers.close()
 
 
-def _parallel(
-    workers: _Workers, tasks: Sequence[tuple[str, Case]], jobs: int
-) -> Iterable[tuple[Case, CaseResult]]:
+def _parallel(tasks: Sequence[Task], jobs: int) -> Iterable[tuple[Case, CaseResult]]:
     try:
         from joblib import Parallel, delayed
     except ImportError:
@@ -193,33 +201,12 @@ def _parallel(
         ) from None
     # Threads, since each only waits for a process of its own.
     pool = Parallel(n_jobs=jobs, backend="threading", return_as="generator_unordered", batch_size=1)
-    found: Iterable[tuple[Case, CaseResult]] = pool(delayed(workers.do)(*task) for task in tasks)
+    found: Iterable[tuple[Case, CaseResult]] = pool(delayed(_done)(task) for task in tasks)
     return found
 
 
-class _Workers:
-    """One process with an engine per thread; a thread that gets another engine changes it."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self._own = threading.local()
-        self._all: list[Host] = []
-
-    def do(self, engine: str, case: Case) -> tuple[Case, CaseResult]:
-        host: Host | None = getattr(self._own, "host", None)
-        if host is None or host.setup.engine != engine:
-            if host is not None:
-                host.close()
-            p = self._plan
-            lark = case.kind == "lark"
-            host = Host(Setup(engine, p.vocab, p.white_space, p.base, p.limits, lark=lark))
-            self._own.host = host
-            self._all.append(host)
-        return case, host.run(case, 0)
-
-    def close(self) -> None:
-        for host in self._all:
-            host.close()
+def _done(task: Task) -> tuple[Case, CaseResult]:
+    return task.case, sweep_workers.do(task)
 
 
 def _duration(seconds: float) -> str:
@@ -235,7 +222,7 @@ def rows(results: Sequence[CaseResult]) -> list[dict[str, Any]]:
         outcomes = Counter(r.outcome for r in own)
         judged = [r for r in own if r.masks.steps]
         ended = [r for r in own if r.inside_s]
-        inside, whole = sum(r.inside_s for r in ended), sum(r.seconds for r in ended)
+        inside, whole = sum(r.inside_s for r in ended), sum(r.cpu_s for r in ended)
         row: dict[str, Any] = {"engine": engine, "schemas": len(own)}
         row |= {outcome: outcomes[outcome] for outcome in OUTCOMES if _shown(outcome, results)}
         found.append({

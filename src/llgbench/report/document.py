@@ -18,7 +18,7 @@ from llgbench.fallback import summary
 from llgbench.inputs.configuration import QUICK_VOCABS, grid
 from llgbench.inputs.variant import DEFAULT_VARIANTS
 from llgbench.records.record import Record
-from llgbench.report import batch, decode, plots
+from llgbench.report import batch, decode, peers, plots
 from llgbench.report.asv_tables import asv_tables
 from llgbench.report.frames import frame
 from llgbench.report.overhead_tables import overhead_tables
@@ -67,7 +67,8 @@ def tables(
 def write(records: Sequence[Record], folder: Path) -> Path:
     """Write report.md and its pictures into a folder, with what lies there beside the records.
 
-    That is the ASV results, the newest decode and batch records and the fallback's overhead.
+    That is the ASV results, the newest decode and batch records, the fallback's overhead, and other
+    engines.
 
     Raises:
         InputError: no record is given.
@@ -81,6 +82,7 @@ def write(records: Sequence[Record], folder: Path) -> Path:
         asv, overhead = read_asv(folder), summary.load(folder)
         marks = alerts.marks(folder)
         decoded, batched = decode.latest(folder), batch.latest(folder)
+        others = peers.latest(folder)
         pictures = plots.pictures(records, folder)
         # Links are relative, so that the folder can be moved.
         links = {key: Path(picture.name) for key, picture in pictures.items()}
@@ -89,6 +91,8 @@ def write(records: Sequence[Record], folder: Path) -> Path:
             text += "\n" + decode.write(decoded, folder)
         if batched is not None:
             text += "\n" + batch.write(batched, folder)
+        if others is not None:
+            text += "\n" + peers.write(others, folder)
         files.write(path, text.encode(errors="backslashreplace"), error=RecordError)
     return path
 

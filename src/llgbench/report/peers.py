@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,14 +10,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from llgbench.peers.results import CaseResult, Samples
+from llgbench import files
+from llgbench.errors import RecordError
+from llgbench.peers.results import CaseResult, Found, Samples
 from llgbench.records import stats
-from llgbench.shown import microseconds
+from llgbench.report.markdown import table
+from llgbench.shown import in_markdown, microseconds
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Row = dict[str, Any]
+
+# Where a results folder has them.
+FOLDER, DATA, PICTURE, SECTION = "peers", "peers.json", "peers.png", "peers.md"
+TITLE = "Other engines"
 
 
 def rows(results: Sequence[CaseResult]) -> list[Row]:
@@ -36,15 +44,16 @@ def _row(r: CaseResult, several: bool) -> Row:
     return row | {
         "compile ms": _shown(_median(s.compile_ns), 1e6),
         "first mask": _shown(_median(s.first_mask_ns)),
-        "mask p50": _shown(_percentile(s.cold_mask_ns, 50)),
-        "mask p99": _shown(_percentile(s.cold_mask_ns, 99)),
-        "accept p50": _shown(_percentile(s.cold_accept_ns, 50)),
-        "warm p50": _shown(_percentile(s.warm_mask_ns, 50)),
-        "sibling p50": _shown(_percentile(s.sibling_mask_ns, 50)),
+        "mask p50": _shown(percentile(s.cold_mask_ns, 50)),
+        "mask p99": _shown(percentile(s.cold_mask_ns, 99)),
+        "accept p50": _shown(percentile(s.cold_accept_ns, 50)),
+        "warm p50": _shown(percentile(s.warm_mask_ns, 50)),
+        "sibling p50": _shown(percentile(s.sibling_mask_ns, 50)),
         "× llguidance": ratio,
         "of steps": n,
         "tail/head": position(r),
-        "MiB": None if r.memory_bytes is None else _digits(r.memory_bytes / 2**20),
+        "MiB": _mebibytes(r.memory_bytes),
+        "KiB a matcher": _mebibytes(r.matcher_bytes, 2**10),
     }
 
 
@@ -56,8 +65,8 @@ def comparison(r: CaseResult) -> tuple[float | None, str | None]:
     """
     if r.pairs is None or r.outcome != "right":
         return None, None
-    ours = _percentile(r.pairs.engine_ns, 50)
-    theirs = _percentile(r.pairs.base_ns, 50)
+    ours = percentile(r.pairs.engine_ns, 50)
+    theirs = percentile(r.pairs.base_ns, 50)
     if ours is None or theirs is None or not theirs:
         return None, None
     n = len(r.pairs.engine_ns)
@@ -68,9 +77,7 @@ def position(r: CaseResult) -> float | None:
     """Return the median mask of texts' last tenths over that of their first; None of short ones."""
     if r.samples is None:
         return None
-    head, tail = (
-        _percentile(part, 50) for part in (r.samples.head_mask_ns, r.samples.tail_mask_ns)
-    )
+    head, tail = (percentile(part, 50) for part in (r.samples.head_mask_ns, r.samples.tail_mask_ns))
     return _digits(tail / head) if head and tail else None
 
 
@@ -100,14 +107,19 @@ def summary(results: Sequence[CaseResult]) -> list[Row]:
         right = [r for r in own if r.outcome == "right"]
         compiled = [r.samples for r in right if r.samples is not None]
         pairs = [r.pairs for r in right if r.pairs is not None]
-        ours = _percentile([ns for p in pairs for ns in p.engine_ns], 50)
-        theirs = _percentile([ns for p in pairs for ns in p.base_ns], 50)
+        ours = percentile([ns for p in pairs for ns in p.engine_ns], 50)
+        theirs = percentile([ns for p in pairs for ns in p.base_ns], 50)
+        head, tail = (
+            percentile([ns for s in compiled for ns in getattr(s, part)], 50)
+            for part in ("head_mask_ns", "tail_mask_ns")
+        )
         found.append({
             "engine": key[0], "vocab": key[1], "white space": key[2],
             "right": f"{len(right)} of {len(own)}",
             "compile ms": _shown(_median([ns for s in compiled for ns in s.compile_ns]), 1e6),
-            "mask p50": _shown(_percentile([n for s in compiled for n in s.cold_mask_ns], 50)),
-            "mask p99": _shown(_percentile([n for s in compiled for n in s.cold_mask_ns], 99)),
+            "mask p50": _shown(percentile([n for s in compiled for n in s.cold_mask_ns], 50)),
+            "mask p99": _shown(percentile([n for s in compiled for n in s.cold_mask_ns], 99)),
+            "tail/head": _digits(tail / head) if tail and head else None,
             "× llguidance": _digits(ours / theirs) if ours and theirs else None,
             "vocabulary ms": _shown(float(own[0].vocabulary_ns), 1e6),
         })  # fmt: skip
@@ -173,11 +185,71 @@ def sound(r: CaseResult) -> bool:
     return r.outcome == "right" and r.masks.differing == 0
 
 
+def adapters(found: Found) -> list[Row]:
+    """Return what each engine's adapter costs by itself, beside what it may."""
+    return [
+        {
+            "engine": a.engine, "is": a.release, "instructions": _whole(a.instructions),
+            "clocked ns": _whole(a.read_ns), "at most": _whole(a.limit_ns),
+            "in all ns": _whole(a.wall_ns),
+        }
+        for a in found.adapters
+    ]  # fmt: skip
+
+
+def latest(results: Path) -> Found | None:
+    """Return what ``llgbench peers --output RESULTS/peers`` stored; None where nothing is.
+
+    Raises:
+        RecordError: it is damaged, or of another kind.
+    """
+    path = results / FOLDER / DATA
+    return files.read_json(path, Found, error=RecordError) if path.exists() else None
+
+
+def markdown(found: Found, picture: str | None = None) -> str:
+    """Return the section of a report, with a link to the picture where there is one."""
+    lines = [f"### {TITLE}", ""]
+    machine = found.about.get("machine", {})
+    if machine:
+        cpu, cores = machine.get("cpu"), machine.get("cores")
+        lines += [in_markdown(f"{cpu}, {cores} cores; {found.about.get('rounds')} rounds."), ""]
+    for title, rows_ in (
+        ("By engine, over its right cases", summary(found.results)),
+        ("By case", rows(found.results)),
+        ("The adapter by itself", adapters(found)),
+    ):
+        lines += [f"**{title}**", "", *(table(rows_) or ["Nothing."]), ""]
+    if picture is not None:
+        lines += [f"![Compile time and mask time of each case]({picture})", ""]
+    lines += [f"- {in_markdown(line)}" for line in remarks(found.results)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def write(found: Found, folder: Path) -> str:
+    """Draw the picture into a folder; return the section that has it.
+
+    Raises:
+        RecordError: the picture cannot be written.
+    """
+    drawn = scatter(found.results, folder / PICTURE)
+    return markdown(found, None if drawn is None else PICTURE)
+
+
+def _mebibytes(n: int | None, unit: int = 2**20) -> float | None:
+    return None if n is None else _digits(n / unit)
+
+
+def _whole(value: float) -> int | None:
+    return None if math.isnan(value) else round(value)
+
+
 def _array(samples: Sequence[int]) -> npt.NDArray[np.uint64]:
     return np.array(samples, np.uint64)
 
 
-def _percentile(samples: Sequence[int], q: float) -> float | None:
+def percentile(samples: Sequence[int], q: float) -> float | None:
+    """Return a percentile in nanoseconds; None where too few samples lie above it."""
     return stats.percentile(_array(samples), q)
 
 

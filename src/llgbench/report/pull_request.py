@@ -71,6 +71,8 @@ def command(found: Comparison) -> str:
     line = ["llgbench", *name, *specs]
     line += [w for c in plan.cases if plan.cases != DEFAULT_CASES for w in ("--case", c)]
     line += [w for v in plan.vocabs if plan.vocabs != ("llama-bpe",) for w in ("--vocab", v)]
+    if plan.white_space not in ("", "spaced"):
+        line += ["--white-space", plan.white_space]
     if plan.variant != "greedy_tokenize":
         line += ["--variant", plan.variant]
     if plan.threshold != (0.005 if found.counted else 0.02):
@@ -82,6 +84,13 @@ def command(found: Comparison) -> str:
 
 
 def _masks(found: Comparison) -> list[str]:
+    if found.common:
+        return [
+            "Masks of different engines; a ratio is formed only of steps at which they are equal "
+            "or differ by a named class:",
+            "",
+            *_fenced([words.common_line(c) for c in found.common], "text"),
+        ]
     if not found.differences:
         return [f"Masks: equal at every one of {found.steps:,} steps (hash of each mask)."]
     lines = [line for d in found.differences[:3] for line in words.difference_lines(d)]
@@ -212,7 +221,9 @@ def _how(found: Comparison) -> list[str]:
     return [
         in_markdown(machine)
         + f"; {done}, in {found.wall_s:.0f} s ({found.ended}); {by}; both engines in each process, "
-        f"replays in alternating order; variant {in_markdown(found.plan.variant)}, threshold "
+        f"replays in alternating order; variant {in_markdown(found.plan.variant)}, "
+        + (f"white space {found.plan.white_space}, " if found.plan.white_space else "")
+        + "threshold "
         f"{found.plan.threshold:.1%}.",
         "",
         *_fenced([command(found)], "sh"),
