@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
@@ -22,6 +22,7 @@ from llgbench.engines import cargo
 from llgbench.engines import engine as engines
 from llgbench.engines.engine import Engine, Matcher, Tokenizer, byte_tokenizer
 from llgbench.errors import GrammarError
+from llgbench.fallback.states import THRESHOLD, set_threshold
 from llgbench.inputs import case_file, catalogue, variant
 from llgbench.llama import bridge, vocab
 
@@ -60,20 +61,13 @@ def built(flavour: str) -> Engine:
 
 
 @pytest.fixture(scope="session")
-def engine() -> Iterator[Engine]:
-    found = built("fallback")
-    threshold(found, 64)
-    yield found
-    threshold(found, 64)
+def engine() -> Engine:
+    return built("fallback")
 
 
 @pytest.fixture(scope="session")
 def tokenizer(engine: Engine) -> Tokenizer:
     return byte_tokenizer(engine)
-
-
-def threshold(engine: Engine, n: int) -> None:
-    call(engine, "llgx_set_fallback_threshold", "void(*)(size_t)")(n)
 
 
 def call(engine: Engine, name: str, signature: str) -> Callable[..., int]:
@@ -85,8 +79,11 @@ def options(**more: object) -> str:
     return f"%llguidance {json.dumps({'greedy_lexeme_fallback': True, **more})}\n"
 
 
-def matcher(tokenizer: Tokenizer, grammar: str, **more: object) -> Matcher:
-    return tokenizer.matcher(options(**more) + grammar)
+def matcher(tokenizer: Tokenizer, grammar: str, *, gap: int = THRESHOLD, **more: object) -> Matcher:
+    """Make one with the option on that keeps in step what is more than ``gap`` bytes back."""
+    made = tokenizer.matcher(options(**more) + grammar)
+    set_threshold(made, gap)
+    return made
 
 
 def reads(m: Matcher, text: str | bytes) -> int:
@@ -207,12 +204,14 @@ class Words:
         return found
 
 
-def compare(tokenizer: Tokenizer, words: Words, grammar: Grammar, rng: Random, steps: int) -> int:
+def compare(
+    tokenizer: Tokenizer, words: Words, grammar: Grammar, rng: Random, steps: int, gap: int
+) -> int:
     """Walk at random through a grammar and back; return how many states were compared."""
-    text = options(no_forcing=rng.random() < 0.5) + grammar.to_lark()
+    no_forcing = rng.random() < 0.5
     path: list[int] = []
     states, compared = [grammar.start()], 0
-    m = tokenizer.matcher(text)
+    m = matcher(tokenizer, grammar.to_lark(), gap=gap, no_forcing=no_forcing)
     for _ in range(steps):
         state = states[-1]
         assert m.error() is None
@@ -287,13 +286,9 @@ def test_as_the_reference_on_generated_grammars(engine: Engine, gap: int, exampl
     @given(grammars(), st.integers(0, 2**32))
     def run(grammar: Grammar, seed: int) -> None:
         nonlocal compared
-        compared += compare(tokenizer, words, grammar, Random(seed), steps=30)
+        compared += compare(tokenizer, words, grammar, Random(seed), steps=30, gap=gap)
 
-    threshold(engine, gap)
-    try:
-        run()
-    finally:
-        threshold(engine, 64)
+    run()
     assert compared >= 11 * examples
 
 
@@ -313,7 +308,7 @@ def test_as_the_reference_on_a_real_vocabulary(engine: Engine) -> None:
         @given(grammars(), st.integers(0, 2**32))
         def run(grammar: Grammar, seed: int) -> None:
             nonlocal compared
-            compared += compare(tokenizer, words, grammar, Random(seed), steps=20)
+            compared += compare(tokenizer, words, grammar, Random(seed), steps=20, gap=THRESHOLD)
 
         run()
         tokenizer.close()
@@ -329,16 +324,12 @@ def test_as_the_reference_with_many_levels(engine: Engine, gap: int) -> None:
         either(one_of("ab"), cat(one_of("a"), times(one_of("ab"), 30), one_of("c"))),
         either(one_of("ab"), cat(times(one_of("ab"), 24), either(EMPTY, times(one_of("ab"), 20)))),
     ]
-    threshold(engine, gap)
-    try:
-        for item in items:
-            terminals = {"ITEM": Terminal(item), "END": Terminal(one_of("d"))}
-            rules = {"start": (("list", "END"),), "list": (("ITEM",), ("list", "ITEM"))}
-            for seed in range(4):
-                grammar = Grammar(rules, terminals)
-                assert compare(tokenizer, words, grammar, Random(seed), steps=50) >= 30
-    finally:
-        threshold(engine, 64)
+    for item in items:
+        terminals = {"ITEM": Terminal(item), "END": Terminal(one_of("d"))}
+        rules = {"start": (("list", "END"),), "list": (("ITEM",), ("list", "ITEM"))}
+        for seed in range(4):
+            grammar = Grammar(rules, terminals)
+            assert compare(tokenizer, words, grammar, Random(seed), steps=50, gap=gap) >= 30
 
 
 def test_the_reference_reads_the_examples() -> None:
@@ -381,9 +372,7 @@ def capturing(draw: st.DrawFn) -> Grammar:
     ("gap", "examples"),
     [(0, 60), *(pytest.param(gap, 400, marks=slow) for gap in (64, 1, 0))],
 )
-def test_captures_are_the_references(
-    engine: Engine, tokenizer: Tokenizer, gap: int, examples: int
-) -> None:
+def test_captures_are_the_references(tokenizer: Tokenizer, gap: int, examples: int) -> None:
     compared = 0
 
     @settings(
@@ -393,21 +382,17 @@ def test_captures_are_the_references(
     @given(capturing(), st.integers(0, 2**32))
     def run(grammar: Grammar, seed: int) -> None:
         nonlocal compared
-        compared += captures_compared(tokenizer, grammar, Random(seed))
+        compared += captures_compared(tokenizer, grammar, Random(seed), gap)
 
-    threshold(engine, gap)
-    try:
-        run()
-    finally:
-        threshold(engine, 64)
+    run()
     assert compared >= 2 * examples
 
 
-def captures_compared(tokenizer: Tokenizer, grammar: Grammar, rng: Random) -> int:
+def captures_compared(tokenizer: Tokenizer, grammar: Grammar, rng: Random, gap: int) -> int:
     """Walk at random through a grammar; at each place where the text may end, end it in a clone."""
     state: State | None = grammar.start()
     compared, text = 0, b""
-    with matcher(tokenizer, grammar.to_lark(), no_forcing=True) as m:
+    with matcher(tokenizer, grammar.to_lark(), gap=gap, no_forcing=True) as m:
         for _ in range(14):
             assert state is not None
             ended = state.ended()
@@ -498,10 +483,14 @@ def test_a_lost_boundary_does_not_come_back(tokenizer: Tokenizer) -> None:
             assert reads(m, "aqy") == 3
             assert next_bytes(m) == b"z"
             assert m.rollback(3)
-            assert reads(m, "abcxy") == 5
+            assert reads(m, "abc") == 3
+            before = fallback_stats(m)
+            assert reads(m, "xy") == 2
             assert next_bytes(m) == next_bytes(m) == b"z"
             assert not m.is_accepting()
             assert m.validate(b"w") == 0
+            # Nor is it tried, in vain.
+            assert fallback_stats(m) == before
             assert m.rollback(5)
 
 
@@ -858,10 +847,11 @@ def feature_tokenizer(engine: Engine) -> Tokenizer:
     return Tokenizer(engine, lens, data, eos=len(tokens) - 1)
 
 
-def feature_matchers(engine: Engine, grammar: str) -> tuple[Matcher, Matcher, Matcher]:
+def feature_matchers(engine: Engine, grammar: str, gap: int) -> tuple[Matcher, Matcher, Matcher]:
     """Return matchers of both forms with the fallback, and of the short and the long on stock."""
     with_fallback, stock = feature_tokenizer(engine), feature_tokenizer(built("stock"))
-    both = with_fallback.matcher(options(no_forcing=True) + grammar + f"HEAD: /{SHORT}|{LONG}/\n")
+    head = f"HEAD: /{SHORT}|{LONG}/\n"
+    both = matcher(with_fallback, grammar + head, gap=gap, no_forcing=True)
     short, longer = (
         stock.matcher(options(no_forcing=True) + grammar + f"HEAD: /{form}/\n")
         for form in (SHORT, LONG)
@@ -873,11 +863,7 @@ def feature_matchers(engine: Engine, grammar: str) -> tuple[Matcher, Matcher, Ma
 @pytest.mark.parametrize("name", FEATURES)
 def test_features_with_a_boundary_pending(engine: Engine, name: str, gap: int) -> None:
     grammar, text = FEATURES[name]
-    threshold(engine, gap)
-    try:
-        both, short, longer = feature_matchers(engine, grammar)
-    finally:
-        threshold(engine, 64)
+    both, short, longer = feature_matchers(engine, grammar, gap)
     is_long = True
     for char in f"x{text}":
         token = 300 + ord(char) if ord(char) < 2 else ord(char)

@@ -24,8 +24,11 @@ FLAVOURS = ("stock", "fallback")
 CRATE = "llguidance"
 # Engine sources by flavour: what stands in engine/, and where fallback.rs goes in the crate.
 _COMMON = ("Cargo.toml", "Cargo.lock", "src/lib.rs", "common.patch")
-_FALLBACK = ("fallback.patch", "fallback.rs")
-_MODULE = "src/earley/parser/fallback.rs"
+_MODULES = {
+    "fallback.rs": "src/earley/parser/fallback.rs",
+    "fallback_tests.rs": "src/earley/parser/fallback/tests.rs",
+}
+_FALLBACK = ("fallback.patch", *_MODULES)
 _LIBRARY = "libllgbench_engine.so"
 # How an engine is built, beside the files; these are part of the key. A change of `_lay_out` that
 # changes what is built takes a new number.
@@ -120,9 +123,10 @@ def _lay_out(flavour: str, crate: bytes, work: Path) -> None:
     apply_patch(_read("common.patch").decode(), tree)
     if flavour == "fallback":
         apply_patch(_read("fallback.patch").decode(), tree)
-        module = tree / _MODULE
-        module.parent.mkdir()
-        module.write_bytes(_read("fallback.rs"))
+        for name, place in _MODULES.items():
+            module = tree / place
+            module.parent.mkdir()
+            module.write_bytes(_read(name))
     manifest = _read("Cargo.toml").decode()
     manifest += f'\n[patch.crates-io]\n{CRATE} = {{ path = "{CRATE}" }}\n'
     (work / "Cargo.toml").write_text(manifest)

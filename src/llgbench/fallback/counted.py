@@ -26,7 +26,6 @@ from llgbench.fallback.states import (
     CHECKPOINT_VOCAB,
     LENGTHS,
     STRATEGIES,
-    THRESHOLD,
     Strategy,
     checkpoint,
     checkpoint_trace,
@@ -306,13 +305,11 @@ def _curve_job(
     builder, variant = JobBuilder(), get("greedy_lexeme_fallback")
     tokenizer = builder.tokenizer(engine, bench.vocab, variant)
     options = bridge.options(engine, variant)
-    number = builder.engine(engine)
     for n, strategy in wanted:
         subject, tokens = checkpoint_trace(n, engine, bench)
         builder.add(
-            SetThreshold(number, STRATEGIES[strategy]),
             Compile(0, tokenizer, subject.lark(options)),
-            SetThreshold(number, THRESHOLD),
+            SetThreshold(0, STRATEGIES[strategy]),
             Replay(0, tokens),
             Reset(0),
             Replay(0, tokens, after=PER_STEP, label=label(f"{n}", strategy)),
