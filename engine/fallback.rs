@@ -282,8 +282,10 @@ impl ByteSet {
 
     fn of(mut has: impl FnMut(u8) -> bool) -> Self {
         let mut set = ByteSet::default();
-        for byte in 0..=255u8 {
-            set.0[usize::from(byte) / 64] |= u64::from(has(byte)) << (byte % 64);
+        for (word, first) in set.0.iter_mut().zip([0, 64, 128, 192]) {
+            for bit in 0..64 {
+                *word |= u64::from(has(first + bit)) << bit;
+            }
         }
         set
     }
@@ -338,7 +340,7 @@ pub(super) struct Fallback {
     snapshots: Vec<Snapshot>,
     walk: Walk,
     seen: StatesSeen,
-    /// Where levels are many: the bytes that a state survives.
+    /// The bytes that a state survives, once they were asked for.
     alive: HashMap<StateID, ByteSet>,
     /// Rows and items below these belong to a level; 0 where there is none.
     rows_end: usize,
@@ -706,7 +708,8 @@ impl ParserState {
             && known.as_ref().is_some_and(|going_on| !going_on.has(byte))
     }
 
-    /// Pushes a byte that kills the lexer in a state that is past an accepting one.
+    /// Pushes a byte that kills the lexer in a state that is past an accepting one, and is not known
+    /// to begin no reading.
     #[cold]
     #[inline(never)]
     fn push_past_boundary(&mut self, byte: u8) -> bool {
@@ -716,9 +719,9 @@ impl ParserState {
         {
             self.note_walk(Leaves::Traces);
             self.fallback.walk.going_on_first = Some(self.bytes_going_on(1));
-        }
-        if self.no_reading_begins_with(byte) {
-            return false;
+            if self.no_reading_begins_with(byte) {
+                return false;
+            }
         }
         match self.known_siblings().map(|known| known.reading) {
             None => self.fall_back(byte),
@@ -1335,15 +1338,12 @@ impl ParserState {
                 Fate::Open => return ByteSet::all(),
                 Fate::Dies => {}
                 Fate::Lives(state) => {
-                    let many = self.has_many_levels(0);
                     let dfa = &mut self.shared_box.lexer_mut().dfa;
-                    let mut alive = || match dfa.next_byte(state) {
+                    found.add(match dfa.next_byte(state) {
                         NextByte::ForcedByte(only) => ByteSet::only(only),
-                        _ => ByteSet::of(|byte| !dfa.transition(state, byte).is_dead()),
-                    };
-                    found.add(match many {
-                        true => *self.fallback.alive.entry(state).or_insert_with(alive),
-                        false => alive(),
+                        _ => *self.fallback.alive.entry(state).or_insert_with(|| {
+                            ByteSet::of(|byte| !dfa.transition(state, byte).is_dead())
+                        }),
                     });
                     if dfa.dead_end(state) == DeadEnd::Emit {
                         // A newer boundary: no level after this one counts.
@@ -1594,11 +1594,19 @@ impl ParserState {
     /// `step()` for a level that is kept in step; lexemes that end are captured in the level.
     #[inline(always)]
     fn step_level(&mut self, reading: &mut Reading, level: usize, at: usize) -> bool {
+        if !reading.goes_on() {
+            return false;
+        }
         let byte = self.lexer_stack[at].byte.unwrap();
-        let state = reading.top.lexer_state;
-        let next = self.lexer_mut().dfa.transition(state, byte);
-        if !next.is_dead() && !next.has_lowest_match() || !reading.goes_on() {
-            return self.step(reading, level, at);
+        let dfa = &mut self.shared_box.lexer_mut().dfa;
+        let next =
+            dfa.transition_with_cancellation(reading.top.lexer_state, byte, &self.cancellation);
+        if !next.is_dead() && !next.has_lowest_match() {
+            // In the middle of its lexeme, as most levels are.
+            if self.read_on(reading, next, byte, at) {
+                self.outdate_levels(level);
+            }
+            return true;
         }
         self.swap_captures(level);
         let alive = self.step(reading, level, at);

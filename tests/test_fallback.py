@@ -494,6 +494,30 @@ def test_a_lost_boundary_does_not_come_back(tokenizer: Tokenizer) -> None:
             assert m.rollback(5)
 
 
+def test_a_boundary_before_a_byte_that_begins_nothing_is_not_tried(tokenizer: Tokenizer) -> None:
+    # After "ab" and "cx" the lexer is in one state; no lexeme begins with x.
+    grammar = "start: A | A B\nA: /a(bz)?|c(xz)?/\nB: /b/\n"
+    with matcher(tokenizer, grammar, no_forcing=True) as m:
+        assert reads(m, "ab") == 2
+        assert m.is_accepting()
+        assert m.rollback(2)
+        assert reads(m, "c") == 1
+        before = fallback_stats(m)
+        assert reads(m, "x") == 1
+        assert next_bytes(m) == b"z"
+        assert not m.is_accepting()
+        assert fallback_stats(m) == before
+
+
+def test_a_lexeme_that_has_not_begun_is_not_the_longer_one(tokenizer: Tokenizer) -> None:
+    # After "a;" H is where it began, and so is the H that may follow l; only there the text may end.
+    grammar = "start: H l H | H l\nH: /(a;)*(a|z)/\nl[lazy]: /;/\n"
+    with matcher(tokenizer, grammar, no_forcing=True) as m:
+        assert reads(m, "a;") == 2
+        assert m.is_accepting()
+        assert 256 in allowed(m)
+
+
 def test_masks_hold_both_readings(tokenizer: Tokenizer) -> None:
     with matcher(tokenizer, LISTED) as m:
         assert reads(m, "liste") == 5
@@ -992,6 +1016,20 @@ def test_many_levels_are_not_passed_through_at_each_byte(tokenizer: Tokenizer) -
             assert m.validate(b"db") == 1
     # Nearly all 256 bytes end all readings, and are known to before one is asked.
     assert reread[400] <= reread[200] + 8 <= 64 * 64
+
+
+def test_a_byte_is_read_once_in_each_of_many_levels(tokenizer: Tokenizer) -> None:
+    # What a token costs is linear in the levels: a byte is read once in each that is kept in step,
+    # and in the last 65, which are not, whatever their number.
+    n = 1024
+    grammar = f"start: ITEM* END\nITEM: /a|a{{{n}}}c/\nEND: /d/\n"
+    with matcher(tokenizer, grammar, no_forcing=True) as m:
+        for at in range(n):
+            before = fallback_stats(m)
+            assert m.consume(ord("a"))
+            work = {name: count - before[name] for name, count in fallback_stats(m).items()}
+            assert work["synced_bytes"] == max(0, at - 65)
+            assert work["reread_bytes"] <= 65 * 66 / 2
 
 
 def test_a_forced_run_is_found_by_hints(engine: Engine) -> None:
