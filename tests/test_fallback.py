@@ -98,7 +98,7 @@ def reads(m: Matcher, text: str | bytes) -> int:
     return len(data)
 
 
-def accepts(tokenizer: Tokenizer, grammar: str, text: str | bytes, **more: object) -> bool:
+def accepts(tokenizer: Tokenizer, grammar: str, text: str | bytes, **more: bool) -> bool:
     with matcher(tokenizer, grammar, **more) as m:
         return reads(m, text) == len(text) and m.is_accepting()
 
@@ -510,7 +510,7 @@ def test_a_boundary_before_a_byte_that_begins_nothing_is_not_tried(tokenizer: To
 
 
 def test_a_lexeme_that_has_not_begun_is_not_the_longer_one(tokenizer: Tokenizer) -> None:
-    # After "a;" H is where it began, and so is the H that may follow l; only there the text may end.
+    # After "a;" H is where it began, and so is the H that may follow l. There the text may end.
     grammar = "start: H l H | H l\nH: /(a;)*(a|z)/\nl[lazy]: /;/\n"
     with matcher(tokenizer, grammar, no_forcing=True) as m:
         assert reads(m, "a;") == 2
@@ -766,6 +766,7 @@ def test_ignored_text_is_read_again_as_well(tokenizer: Tokenizer) -> None:
 def test_max_tokens_is_refused(tokenizer: Tokenizer) -> None:
     for grammar in (
         "start: a B\na[max_tokens=3]: /a+/\nB: /b/\n",
+        "start: HEAD tail\nHEAD: /a|ab{9}c/\ntail[max_tokens=2]: /b+/\n",
         'start: a "b"\na[max_tokens=3]: %json {"type": "string"}\n',
     ):
         with pytest.raises(GrammarError, match="max_tokens= is not supported with greedy_lexeme"):

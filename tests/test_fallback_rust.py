@@ -18,7 +18,8 @@ NEEDED = ("regex", "serde_json")
 def without_benchmarks(manifest: str) -> str:
     """Leave out what only integration tests and benchmarks need."""
     sections = re.split(r"\n(?=\[)", manifest)
-    left_out = re.compile(r"\[\[(test|bench)\]\]|\[dev-dependencies\.(?!(%s)\])" % "|".join(NEEDED))
+    needed = "|".join(NEEDED)
+    left_out = re.compile(rf"\[\[(test|bench)\]\]|\[dev-dependencies\.(?!({needed})\])")
     return "\n".join(section for section in sections if not left_out.match(section))
 
 

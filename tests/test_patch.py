@@ -28,4 +28,5 @@ def test_the_patch_makes_what_is_built(tmp_path: Path) -> None:
     )
     assert done.stdout == b""
     assert content.count("\n@@ ") > 20
-    assert "new file mode 100644\n--- /dev/null\n+++ b/src/earley/parser/fallback.rs\n" in content
+    for name in ("fallback.rs", "fallback/tests.rs"):
+        assert f"new file mode 100644\n--- /dev/null\n+++ b/src/earley/parser/{name}\n" in content
