@@ -27,30 +27,23 @@
 //! Levels come about in two ways. While the bytes after a boundary are few (`threshold`), a level is
 //! read when first needed, and stays until a byte is committed: once for all the walks of a mask.
 //! When they are more, the level is made once and then read on with every committed byte, so that no
-//! step ever reads more than `threshold` bytes and those of one token, whatever the lexeme's length.
+//! step ever reads more than `threshold` bytes and those of one token, whatever the lexeme's length;
+//! the threshold is one of the parser's limits.
 //!
 //! A walk that emits a lexeme from a shallow level writes rows where deeper levels have theirs.
 //! Those few rows are put aside (`displaced`) and put back before a level is used again; items are
 //! always written above the levels' own.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use toktrie::TrieNode;
 
 use super::super::regexvec::DeadEnd;
 use super::*;
-
-/// How many bytes after a boundary are read again rather than kept in step.
-static THRESHOLD: AtomicUsize = AtomicUsize::new(64);
 
 /// More levels than this are not passed through one by one at each byte of a walk.
 const MANY: usize = 16;
 
 /// How many levels are asked whether they allow a whole slice of the vocabulary.
 const SLICED_LEVELS: usize = 2;
-
-/// Sets the threshold of parsers created from now on; for measurements.
-pub fn set_fallback_threshold(bytes: usize) {
-    THRESHOLD.store(bytes, Ordering::Relaxed);
-}
 
 /// Work done by the fallback since the parser was created.
 #[derive(Clone, Debug, Default)]
@@ -84,9 +77,17 @@ struct Reading {
     lexeme_from: usize,
     /// The newest boundary of the current lexeme; none while `top` itself accepts.
     boundary: Option<Boundary>,
-    /// Bytes that a stop lexeme, which has just matched, gives back; where there are any, and in a
-    /// reading that is dead, nothing can follow.
-    hidden: usize,
+    next: Next,
+}
+
+/// What can follow the bytes that a reading has read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Bytes,
+    /// Nothing: a stop lexeme has just matched, and gives so many bytes back.
+    GivenBack(usize),
+    /// Nothing: the reading is dead, and has no boundary to fall back to.
+    Nothing,
 }
 
 impl Reading {
@@ -95,10 +96,11 @@ impl Reading {
             top,
             lexeme_from,
             boundary,
-            hidden: 0,
+            next: Next::Bytes,
         }
     }
 
+    /// A dead one, above the rows up to `row_idx`.
     fn dead(row_idx: u32) -> Self {
         let top = LexerState {
             row_idx,
@@ -106,23 +108,68 @@ impl Reading {
             byte: None,
         };
         Reading {
-            hidden: usize::MAX,
+            next: Next::Nothing,
             ..Self::of(top, usize::MAX, None)
         }
     }
+
+    fn goes_on(&self) -> bool {
+        self.next == Next::Bytes
+    }
 }
 
-/// What the entry at `at` changed besides the stack: it is a jump, the first after a boundary, or
-/// the one that another boundary is lost at.
+/// What the entry at `at`, which is of the lexeme of `row_idx`, changed besides the stack.
 #[derive(Clone)]
 struct Mark {
     at: usize,
     row_idx: u32,
+    change: Change,
+}
+
+#[derive(Clone)]
+enum Change {
+    /// The byte is the first one past a boundary.
+    Passed(Boundary),
+    /// The boundary that was pending is lost: the lexeme could end here, or could not before here.
+    Lost,
+    /// The byte was read after a fallback.
+    Jump(Jump),
+}
+
+#[derive(Clone)]
+struct Jump {
+    /// Index in the lexer stack of the first byte of the lexeme that it landed in.
+    lexeme_from: usize,
+    /// What is pending in that lexeme.
     boundary: Option<Boundary>,
-    /// For a jump, the index of the first byte of the lexeme that it landed in.
-    jump: Option<usize>,
-    /// For a jump in a trie walk, the level that it landed in.
+    /// In a trie walk, the level that it landed in; 0 for what is committed.
     level: usize,
+}
+
+impl Mark {
+    fn boundary(&self) -> Option<Boundary> {
+        match &self.change {
+            Change::Passed(boundary) => Some(*boundary),
+            Change::Lost => None,
+            Change::Jump(jump) => jump.boundary,
+        }
+    }
+
+    fn jump(&self) -> Option<&Jump> {
+        match &self.change {
+            Change::Jump(jump) => Some(jump),
+            _ => None,
+        }
+    }
+}
+
+/// How long a level is good.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Term {
+    /// It is read on with every committed byte.
+    InStep,
+    /// Until something is committed: made in a trie walk, without row infos and captures.
+    OfWalk,
 }
 
 #[derive(Clone)]
@@ -130,8 +177,7 @@ struct Level {
     reading: Reading,
     /// Captures made since the boundary; the parser's own once the level is promoted.
     captures: Captures,
-    /// Made in a trie walk: without row infos and captures, good until something is committed.
-    in_walk: bool,
+    term: Term,
 }
 
 impl Level {
@@ -140,7 +186,7 @@ impl Level {
         Level {
             reading,
             captures: Captures::new(),
-            in_walk: false,
+            term: Term::InStep,
         }
     }
 
@@ -236,8 +282,10 @@ impl ByteSet {
 
     fn of(mut has: impl FnMut(u8) -> bool) -> Self {
         let mut set = ByteSet::default();
-        for byte in 0..=255u8 {
-            set.0[usize::from(byte) / 64] |= u64::from(has(byte)) << (byte % 64);
+        for (word, first) in set.0.iter_mut().zip([0, 64, 128, 192]) {
+            for bit in 0..64 {
+                *word |= u64::from(has(first + bit)) << bit;
+            }
         }
         set
     }
@@ -253,46 +301,72 @@ impl ByteSet {
     }
 }
 
+/// What a trie walk knows, and what is to be put right when it ends.
+#[derive(Clone, Default)]
+struct Walk {
+    /// Once a first byte has killed the reading on the stack: those that do not end all readings.
+    going_on_first: Option<ByteSet>,
+    siblings: Option<Siblings>,
+    /// Rows of levels that were written over.
+    displaced: Vec<(usize, Row)>,
+    leaves: Leaves,
+}
+
+/// What a walk leaves behind.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Leaves {
+    #[default]
+    Nothing,
+    /// Marks, displaced rows, or what is known of siblings.
+    Traces,
+    /// As well a level that points at grammar stack nodes, which end with the walk.
+    FleetingLevel,
+}
+
+/// The lexeme that the parser is being given: its row, and where its bytes are on the stack.
+#[derive(Clone, Copy)]
+struct Fed {
+    row_idx: u32,
+    from: usize,
+    to: usize,
+}
+
 #[derive(Clone, Default)]
 pub(super) struct Fallback {
     pub(super) on: bool,
-    threshold: usize,
     marks: Vec<Mark>,
     levels: Vec<Level>,
     /// By position; for rollbacks.
     snapshots: Vec<Snapshot>,
+    walk: Walk,
     seen: StatesSeen,
-    displaced: Vec<(usize, Row)>,
-    siblings: Option<Siblings>,
-    /// In a walk, once a first byte has killed the reading on the stack: those that do not end all.
-    going_on_first: Option<ByteSet>,
-    /// Where levels are many: the bytes that a state survives.
+    /// The bytes that a state survives, once they were asked for.
     alive: HashMap<StateID, ByteSet>,
     /// Rows and items below these belong to a level; 0 where there is none.
     rows_end: usize,
     pub(super) items_end: usize,
     /// The same for those rows that have an info: not those of levels made in a walk.
-    pub(super) row_infos_end: usize,
-    /// Rows below this are a level's or those of `siblings`.
+    row_infos_end: usize,
+    /// Rows below this are a level's or those of the walk's siblings.
     rows_in_use: usize,
-    /// The lexeme that the parser is being given: its row, and where its bytes are on the stack.
-    fed: Option<(u32, usize, usize)>,
-    /// Whether the current walk has left anything to clean up.
-    walked: bool,
-    /// Whether a level of the walk points at grammar stack nodes, which end with the walk.
-    fleeting: bool,
-    /// Whether a byte was committed that the levels are to follow.
-    out_of_step: bool,
+    fed: Option<Fed>,
     /// How far behind the committed bytes the byte that is being read lies.
     pub(super) lag: usize,
     stats: FallbackStats,
+}
+
+/// What became of a byte that was to be committed.
+enum Commit {
+    Refused,
+    Done,
+    /// It was, and the levels are to follow.
+    LevelsBehind,
 }
 
 impl Fallback {
     pub(super) fn new(on: bool) -> Self {
         Fallback {
             on,
-            threshold: THRESHOLD.load(Ordering::Relaxed),
             ..Default::default()
         }
     }
@@ -331,13 +405,14 @@ impl ParserState {
             }
             None => lexer.force_lexeme_end(curr.lexer_state),
         };
-        if !self.commit(res, curr, byte) {
+        let commit = self.commit(res, curr, byte);
+        if matches!(commit, Commit::Refused) {
             return (false, 0);
         }
         if let Some(byte) = byte {
             self.bytes.push(byte);
         }
-        if self.fallback.out_of_step {
+        if matches!(commit, Commit::LevelsBehind) {
             self.sync_levels();
         }
         let given_back = std::mem::take(&mut self.backtrack_byte_count);
@@ -410,19 +485,27 @@ impl ParserState {
     /// To be called when a trie walk has put the stack back.
     #[inline(always)]
     pub(super) fn end_fallback_walk(&mut self) {
-        if std::mem::take(&mut self.fallback.walked) {
-            self.clean_up_after_walk();
+        let leaves = std::mem::take(&mut self.fallback.walk.leaves);
+        if leaves != Leaves::Nothing {
+            self.clean_up_after_walk(leaves);
         }
     }
 
     #[inline(never)]
-    fn clean_up_after_walk(&mut self) {
-        self.fallback.siblings = None;
-        self.fallback.going_on_first = None;
+    fn clean_up_after_walk(&mut self, leaves: Leaves) {
+        self.fallback.walk.siblings = None;
+        self.fallback.walk.going_on_first = None;
         self.put_rows_back();
         self.forget_marks(self.lexer_stack.len());
-        if std::mem::take(&mut self.fallback.fleeting) {
+        if leaves == Leaves::FleetingLevel {
             self.drop_walk_levels();
+        }
+    }
+
+    /// To be called where a walk leaves something behind; what is committed stays.
+    fn note_walk(&mut self, leaves: Leaves) {
+        if !self.scratch.definitive {
+            self.fallback.walk.leaves = self.fallback.walk.leaves.max(leaves);
         }
     }
 
@@ -545,7 +628,7 @@ impl ParserState {
                 break;
             }
             let reading = self.level(level, base);
-            if reading.hidden > 0 {
+            if !reading.goes_on() {
                 break;
             }
             (state, boundary) = (reading.top.lexer_state, reading.boundary);
@@ -579,10 +662,10 @@ impl ParserState {
 
     #[inline(never)]
     fn displace_row_in_use(&mut self, idx: usize) {
-        self.fallback.siblings = None;
-        self.fallback.walked = !self.scratch.definitive;
+        self.fallback.walk.siblings = None;
+        self.note_walk(Leaves::Traces);
         if idx < self.fallback.rows_end && !self.scratch.definitive {
-            let displaced = &mut self.fallback.displaced;
+            let displaced = &mut self.fallback.walk.displaced;
             if !displaced.iter().any(|(known, _)| *known == idx) {
                 displaced.push((idx, self.rows[idx].clone()));
             }
@@ -602,7 +685,7 @@ impl ParserState {
     fn bytes_of_marked_lexeme(&self) -> Option<Vec<u8>> {
         let row_idx = self.lexer_state().row_idx;
         match self.fallback.fed {
-            Some((fed, from, to)) if fed == row_idx => Some(self.bytes_between(from, to)),
+            Some(fed) if fed.row_idx == row_idx => Some(self.bytes_between(fed.from, fed.to)),
             _ => {
                 let from = self.jump_in_lexeme(row_idx)?;
                 Some(self.bytes_between(from, self.lexer_stack.len()))
@@ -620,23 +703,56 @@ impl ParserState {
     /// Whether it is known that the first byte of a walk ends all readings, as most do.
     #[inline(always)]
     fn no_reading_begins_with(&self, byte: u8) -> bool {
-        let known = &self.fallback.going_on_first;
+        let known = &self.fallback.walk.going_on_first;
         self.lexer_stack.len() == self.trie_lexer_stack
             && known.as_ref().is_some_and(|going_on| !going_on.has(byte))
     }
 
-    /// Pushes a byte that kills the lexer in a state that is past an accepting one.
+    /// Pushes a byte that kills the lexer in a state that is past an accepting one, and is not known
+    /// to begin no reading.
     #[cold]
     #[inline(never)]
     fn push_past_boundary(&mut self, byte: u8) -> bool {
         if self.lexer_stack.len() == self.trie_lexer_stack
-            && self.fallback.going_on_first.is_none()
+            && self.fallback.walk.going_on_first.is_none()
             && self.newest_boundary().is_some()
         {
-            self.fallback.walked = true;
-            self.fallback.going_on_first = Some(self.bytes_going_on(1));
+            self.note_walk(Leaves::Traces);
+            self.fallback.walk.going_on_first = Some(self.bytes_going_on(1));
+            if self.no_reading_begins_with(byte) {
+                return false;
+            }
         }
-        !self.no_reading_begins_with(byte) && !self.siblings_reject(byte) && self.fall_back(byte)
+        match self.known_siblings().map(|known| known.reading) {
+            None => self.fall_back(byte),
+            Some(None) => false,
+            Some(Some((reading, level))) => self.push_as_siblings(reading, level, byte),
+        }
+    }
+
+    /// Pushes a byte where it is known what reading its siblings fall back to.
+    fn push_as_siblings(&mut self, mut reading: Reading, level: usize, byte: u8) -> bool {
+        let state = reading.top.lexer_state;
+        let lexer = self.shared_box.lexer_mut();
+        let next = lexer
+            .dfa
+            .transition_with_cancellation(state, byte, &self.cancellation);
+        if next.is_dead() {
+            // As most do, plainly.
+            let rejected = lexer.dfa.dead_end(state) == DeadEnd::Reject
+                || self.has_many_levels(level) && self.many_levels_reject(level, byte);
+            return !rejected && self.fall_back(byte);
+        }
+        if next.has_lowest_match() || !reading.goes_on() {
+            return self.fall_back(byte);
+        }
+        // It goes on in the middle of a lexeme, as most of the others do.
+        self.fallback.stats.reread_bytes += 1;
+        let at = self.lexer_stack.len();
+        self.read_on(&mut reading, next, byte, at);
+        self.lexer_stack.push(reading.top);
+        self.mark_jump(at, reading, level);
+        true
     }
 
     /// Pushes a byte that kills the lexer in a state that accepts.
@@ -710,8 +826,8 @@ impl ParserState {
         for at in (base..self.lexer_stack.len()).rev() {
             let below = self.lexer_stack[at - 1];
             if below.row_idx != row_idx {
-                let mark = self.jump_at(at)?;
-                return mark.boundary.map(|boundary| (boundary, mark.level));
+                let jump = self.jump_at(at)?;
+                return jump.boundary.map(|boundary| (boundary, jump.level));
             }
             if self.accepts(below) {
                 let byte = self.lexer_stack[at].byte?;
@@ -730,14 +846,14 @@ impl ParserState {
         if mark.row_idx != top.row_idx || self.accepts(top) {
             return None;
         }
-        mark.boundary
+        mark.boundary()
     }
 
-    /// The mark of the jump that pushed the entry at `at`, the first one of its row.
+    /// The jump that pushed the entry at `at`, the first one of its row.
     ///
     /// Popping leaves the marks of a walk behind, so the entry itself must look like a jump: it
     /// began a lexeme with its byte, though the entry below could not end one.
-    fn jump_at(&self, at: usize) -> Option<&Mark> {
+    fn jump_at(&self, at: usize) -> Option<&Jump> {
         let below = self.lexer_stack[at.checked_sub(1)?];
         let begins = self.lexer_stack[at].byte.is_some();
         if !begins || self.accepts(below) || below.row_idx == SEPARATOR.row_idx {
@@ -745,7 +861,7 @@ impl ParserState {
         }
         let marks = &self.fallback.marks;
         let found = marks.iter().rev().find(|mark| mark.at <= at)?;
-        (found.at == at && found.jump.is_some()).then_some(found)
+        found.jump().filter(|_| found.at == at)
     }
 
     fn first_of_row(&self, at: usize) -> usize {
@@ -759,8 +875,8 @@ impl ParserState {
         // Rows never decrease along what is committed.
         let row_idx = self.lexer_stack[at].row_idx;
         let first = self.lexer_stack[..=at].partition_point(|entry| entry.row_idx < row_idx);
-        match self.jump_at(first).and_then(|mark| mark.jump) {
-            Some(from) => from,
+        match self.jump_at(first) {
+            Some(jump) => jump.lexeme_from,
             None => first + usize::from(self.lexer_stack[first].byte.is_none()),
         }
     }
@@ -770,11 +886,11 @@ impl ParserState {
         if !self.scratch.definitive {
             let top = self.lexer_stack.len() - 1;
             let first = self.first_of_row(top);
-            return self.jump_at(first).and_then(|mark| mark.jump);
+            return self.jump_at(first).map(|jump| jump.lexeme_from);
         }
         let marks = self.fallback.marks.iter().rev();
         let mut of_row = marks.take_while(|mark| mark.row_idx == row_idx);
-        of_row.find_map(|mark| mark.jump)
+        of_row.find_map(|mark| mark.jump().map(|jump| jump.lexeme_from))
     }
 
     fn bytes_between(&self, from: usize, to: usize) -> Vec<u8> {
@@ -809,7 +925,7 @@ impl ParserState {
     ///
     /// After false, `reading.boundary` is what it can fall back to.
     fn step(&mut self, reading: &mut Reading, level: usize, at: usize) -> bool {
-        if reading.hidden > 0 {
+        if !reading.goes_on() {
             return false;
         }
         let byte = self.lexer_stack[at].byte.unwrap();
@@ -818,17 +934,9 @@ impl ParserState {
         let res = lexer.advance(top.lexer_state, byte, false, &self.cancellation);
         match res {
             LexerResult::State(lexer_state, _) => {
-                if self.accepts_in(lexer_state) {
-                    reading.boundary = None;
+                if self.read_on(reading, lexer_state, byte, at) {
                     self.outdate_levels(level);
-                } else if self.accepts(top) {
-                    reading.boundary = self.boundary_before(at, top.lexer_state, byte);
                 }
-                reading.top = LexerState {
-                    lexer_state,
-                    byte: Some(byte),
-                    ..top
-                };
                 true
             }
             LexerResult::Error => {
@@ -846,11 +954,31 @@ impl ParserState {
         }
     }
 
+    /// Goes on in the middle of a lexeme with the byte at `at`; returns whether it could end there.
+    #[inline(always)]
+    fn read_on(&self, reading: &mut Reading, state: StateID, byte: u8, at: usize) -> bool {
+        let accepts = self.accepts_in(state);
+        if accepts {
+            reading.boundary = None;
+        } else if self.accepts(reading.top) {
+            reading.boundary = self.boundary_before(at, reading.top.lexer_state, byte);
+        }
+        reading.top.lexer_state = state;
+        reading.top.byte = Some(byte);
+        accepts
+    }
+
     /// Gives the parser the lexeme that ended at the boundary, and reads the byte after it.
     fn emit(&mut self, reading: &mut Reading, boundary: Boundary) -> bool {
         self.fallback.stats.recoveries += 1;
         self.fallback.stats.reread_bytes += 1;
         let at = boundary.at + 1;
+        debug_def!(
+            self,
+            "  fall back: to {}, row {}",
+            boundary.at,
+            reading.top.row_idx
+        );
         reading.boundary = None;
         reading.top.lexer_state = boundary.state;
         let lexeme = PreLexeme {
@@ -935,7 +1063,7 @@ impl ParserState {
     /// What becomes of a level's reading in the bytes of a walk, as far as the lexer alone knows.
     fn fate_of(&mut self, reading: Reading, base: usize) -> Fate {
         let mut state = reading.top.lexer_state;
-        if reading.hidden > 0 {
+        if !reading.goes_on() {
             return Fate::Dies;
         }
         if self.accepts(reading.top) && base < self.lexer_stack.len() {
@@ -987,12 +1115,19 @@ impl ParserState {
         }
         if hidden == 0 || reading.lexeme_from >= at {
             self.lexer_stack.push(reading.top);
-            self.fallback.fed = Some((reading.top.row_idx, reading.lexeme_from, at));
+            self.fallback.fed = Some(Fed {
+                row_idx: reading.top.row_idx,
+                from: reading.lexeme_from,
+                to: at,
+            });
         }
         let ok = self.advance_lexer_or_parser(res, reading.top);
         self.fallback.fed = None;
         self.fallback.lag = 0;
-        reading.hidden = std::mem::take(&mut self.backtrack_byte_count);
+        reading.next = match std::mem::take(&mut self.backtrack_byte_count) {
+            0 => Next::Bytes,
+            given_back => Next::GivenBack(given_back),
+        };
         if ok {
             let entries = &self.lexer_stack[len..];
             let top = entries[entries.len() - 1];
@@ -1024,7 +1159,7 @@ impl ParserState {
             let at;
             (reading, level, at) = self.next_reading(reading, level, base)?;
             (reading, level) = self.reread(reading, level, at, end, base)?;
-            if reading.hidden > 0 {
+            if !reading.goes_on() {
                 return None;
             }
             if reading.top.byte.is_none() || self.accepts(reading.top) {
@@ -1037,7 +1172,7 @@ impl ParserState {
 // Falling back.
 impl ParserState {
     #[inline(always)]
-    fn commit(&mut self, res: LexerResult, curr: LexerState, byte: Option<u8>) -> bool {
+    fn commit(&mut self, res: LexerResult, curr: LexerState, byte: Option<u8>) -> Commit {
         let at = self.lexer_stack.len();
         match (res, byte) {
             (LexerResult::State(lexer_state, byte), _) => {
@@ -1048,20 +1183,33 @@ impl ParserState {
                 });
                 match self.lexer().dfa.dead_end(lexer_state) {
                     // Nothing was pending before, and nothing is now.
-                    DeadEnd::Reject => {}
-                    DeadEnd::Emit => self.commit_acceptance(at, curr.row_idx),
-                    DeadEnd::FallBack => self.commit_past_boundary(at, curr, byte),
+                    DeadEnd::Reject => Commit::Done,
+                    DeadEnd::Emit => {
+                        self.commit_acceptance(at, curr.row_idx);
+                        Commit::Done
+                    }
+                    DeadEnd::FallBack => {
+                        self.commit_past_boundary(at, curr, byte);
+                        Commit::LevelsBehind
+                    }
                 }
-                true
             }
             (LexerResult::Error, Some(byte)) => {
                 self.drop_walk_levels();
-                self.dead_end_of(curr) == DeadEnd::FallBack && self.fall_back(byte)
+                if self.dead_end_of(curr) == DeadEnd::FallBack && self.fall_back(byte) {
+                    Commit::LevelsBehind
+                } else {
+                    Commit::Refused
+                }
             }
             (res, _) => {
                 self.forget_lexeme(curr.row_idx);
                 self.keep_levels(0);
-                self.advance_lexer_or_parser(res, curr)
+                if self.advance_lexer_or_parser(res, curr) {
+                    Commit::Done
+                } else {
+                    Commit::Refused
+                }
             }
         }
     }
@@ -1071,8 +1219,8 @@ impl ParserState {
     fn commit_acceptance(&mut self, at: usize, row_idx: u32) {
         self.keep_levels(0);
         let last = self.fallback.marks.last();
-        if last.is_some_and(|mark| mark.row_idx == row_idx && mark.boundary.is_some()) {
-            self.mark_boundary(at, row_idx, None);
+        if last.is_some_and(|mark| mark.row_idx == row_idx && mark.boundary().is_some()) {
+            self.mark(at, row_idx, Change::Lost);
         }
     }
 
@@ -1081,19 +1229,32 @@ impl ParserState {
         self.drop_walk_levels();
         if self.accepts(curr) {
             let boundary = self.boundary_before(at, curr.lexer_state, byte);
-            self.mark_boundary(at, curr.row_idx, boundary);
+            self.mark(
+                at,
+                curr.row_idx,
+                boundary.map_or(Change::Lost, Change::Passed),
+            );
         }
-        self.fallback.out_of_step = true;
     }
 
-    fn mark_boundary(&mut self, at: usize, row_idx: u32, boundary: Option<Boundary>) {
+    fn mark(&mut self, at: usize, row_idx: u32, change: Change) {
         self.fallback.marks.push(Mark {
             at,
             row_idx,
-            boundary,
-            jump: None,
-            level: 0,
+            change,
         });
+    }
+
+    /// Marks the entry at `at` as a jump into a reading, its top, of a level.
+    fn mark_jump(&mut self, at: usize, reading: Reading, level: usize) {
+        // A walk leaves the marks of what it has popped.
+        self.forget_marks(at);
+        let jump = Jump {
+            lexeme_from: reading.lexeme_from,
+            boundary: reading.boundary,
+            level,
+        };
+        self.mark(at, reading.top.row_idx, Change::Jump(jump));
     }
 
     /// Pushes a byte that kills the lexer, as read after a fallback.
@@ -1106,7 +1267,7 @@ impl ParserState {
             let found = self.newest_boundary();
             found.map(|(boundary, level)| (Reading::of(top, at, Some(boundary)), level))
         } else {
-            self.fallback.walked = true;
+            self.note_walk(Leaves::Traces);
             self.reading_of_siblings()
         };
         let Some((reading, level)) = started else {
@@ -1117,53 +1278,30 @@ impl ParserState {
             byte: Some(byte),
             ..SEPARATOR
         });
-        let Some((reading, level)) = self.reread(reading, level, at, at + 1, base) else {
+        let Some((reading, mut level)) = self.reread(reading, level, at, at + 1, base) else {
             self.lexer_stack.truncate(at);
             return false;
         };
         self.lexer_stack[at] = reading.top;
-        self.forget_marks(at);
-        let mut mark = Mark {
-            at,
-            row_idx: reading.top.row_idx,
-            boundary: reading.boundary,
-            jump: Some(reading.lexeme_from),
-            level,
-        };
         if self.scratch.definitive {
-            mark.level = 0;
             self.promote(level);
-            self.fallback.out_of_step = true;
-            self.backtrack_byte_count = reading.hidden;
+            level = 0;
+            if let Next::GivenBack(bytes) = reading.next {
+                self.backtrack_byte_count = bytes;
+            }
         }
-        self.fallback.marks.push(mark);
+        self.mark_jump(at, reading, level);
         true
     }
 
     /// The siblings of what comes next in a walk, where the last fallback was of one of them.
     #[inline(always)]
     fn known_siblings(&self) -> Option<&Siblings> {
-        let known = self.fallback.siblings.as_ref()?;
+        let known = self.fallback.walk.siblings.as_ref()?;
         let pushed = &self.lexer_stack[self.trie_lexer_stack..];
         let same = pushed.len() == known.path.len()
             && (0..pushed.len()).all(|idx| pushed[idx].byte == Some(known.path[idx]));
         same.then_some(known)
-    }
-
-    /// Whether it is plain that no reading survives the byte, as it is of most.
-    #[inline(always)]
-    fn siblings_reject(&mut self, byte: u8) -> bool {
-        match self.known_siblings().map(|known| known.reading) {
-            None => false,
-            Some(None) => true,
-            Some(Some((reading, level))) => {
-                let state = reading.top.lexer_state;
-                let dfa = &mut self.shared_box.lexer_mut().dfa;
-                dfa.transition(state, byte).is_dead()
-                    && (dfa.dead_end(state) == DeadEnd::Reject
-                        || self.has_many_levels(level) && self.many_levels_reject(level, byte))
-            }
-        }
     }
 
     /// Whether passing through the levels after `level` one by one would take long.
@@ -1175,14 +1313,11 @@ impl ParserState {
     /// Whether it is plain that no level from `level` on survives the byte after `siblings.path`.
     #[cold]
     fn many_levels_reject(&mut self, level: usize, byte: u8) -> bool {
-        let known = self
-            .fallback
-            .siblings
-            .as_ref()
-            .and_then(|known| known.going_on);
+        let siblings = self.fallback.walk.siblings.as_ref();
+        let known = siblings.and_then(|known| known.going_on);
         let going_on = known.unwrap_or_else(|| {
             let made = self.bytes_going_on(level);
-            if let Some(siblings) = &mut self.fallback.siblings {
+            if let Some(siblings) = &mut self.fallback.walk.siblings {
                 siblings.going_on = Some(made);
             }
             made
@@ -1203,15 +1338,12 @@ impl ParserState {
                 Fate::Open => return ByteSet::all(),
                 Fate::Dies => {}
                 Fate::Lives(state) => {
-                    let many = self.has_many_levels(0);
                     let dfa = &mut self.shared_box.lexer_mut().dfa;
-                    let mut alive = || match dfa.next_byte(state) {
+                    found.add(match dfa.next_byte(state) {
                         NextByte::ForcedByte(only) => ByteSet::only(only),
-                        _ => ByteSet::of(|byte| !dfa.transition(state, byte).is_dead()),
-                    };
-                    found.add(match many {
-                        true => *self.fallback.alive.entry(state).or_insert_with(alive),
-                        false => alive(),
+                        _ => *self.fallback.alive.entry(state).or_insert_with(|| {
+                            ByteSet::of(|byte| !dfa.transition(state, byte).is_dead())
+                        }),
                     });
                     if dfa.dead_end(state) == DeadEnd::Emit {
                         // A newer boundary: no level after this one counts.
@@ -1243,7 +1375,7 @@ impl ParserState {
         });
         let rows = reading.map_or(0, |(reading, _)| reading.top.row_idx as usize + 1);
         self.fallback.rows_in_use = self.fallback.rows_end.max(rows);
-        self.fallback.siblings = Some(Siblings {
+        self.fallback.walk.siblings = Some(Siblings {
             path,
             reading,
             going_on: None,
@@ -1253,6 +1385,11 @@ impl ParserState {
 
     /// Makes a level the parser's own reading.
     fn promote(&mut self, level: usize) {
+        debug!(
+            "  promote level {} of {}",
+            level,
+            self.fallback.levels.len()
+        );
         self.fallback.stats.promotions += 1;
         self.fallback.levels.drain(..level);
         self.note_levels_end();
@@ -1265,7 +1402,7 @@ impl ParserState {
     ///
     /// In definitive mode this is the first step of its promotion.
     fn level(&mut self, level: usize, base: usize) -> Reading {
-        self.fallback.walked = !self.scratch.definitive;
+        self.note_walk(Leaves::Traces);
         self.put_rows_back();
         if level > self.fallback.levels.len() {
             self.apart(|state| state.make_level(base));
@@ -1301,7 +1438,10 @@ impl ParserState {
         let dead = Reading::dead(reading.top.row_idx);
         let own = std::mem::replace(&mut self.captures, Captures::new());
         let nodes = self.scratch.grammar_stack.len();
-        let in_walk = !self.scratch.definitive;
+        let term = match self.scratch.definitive {
+            true => Term::InStep,
+            false => Term::OfWalk,
+        };
         let read = reading.boundary.and_then(|boundary| {
             let level = self.fallback.levels.len() + 1;
             self.emit(&mut reading, boundary)
@@ -1310,9 +1450,18 @@ impl ParserState {
         self.fallback.levels.push(Level {
             reading: read.map_or(dead, |(reading, _)| reading),
             captures: std::mem::replace(&mut self.captures, own),
-            in_walk,
+            term,
         });
-        self.fallback.fleeting |= in_walk && self.scratch.grammar_stack.len() > nodes;
+        if self.scratch.grammar_stack.len() > nodes {
+            self.note_walk(Leaves::FleetingLevel);
+        }
+        debug_def!(
+            self,
+            "  level {} at {}: {}",
+            self.fallback.levels.len(),
+            base,
+            if read.is_some() { "made" } else { "dead" }
+        );
         self.note_levels_end();
     }
 
@@ -1343,9 +1492,10 @@ impl ParserState {
 
     /// Makes levels for boundaries that are more than the threshold behind.
     fn make_due_levels(&mut self, base: usize) {
+        let threshold = self.limits.fallback_threshold as usize;
         loop {
             match self.last_reading_boundary(base) {
-                Some(boundary) if base - 1 - boundary.at > self.fallback.threshold => {
+                Some(boundary) if base - 1 - boundary.at > threshold => {
                     self.fallback.stats.snapshots += 1;
                     self.make_level(base);
                 }
@@ -1365,7 +1515,6 @@ impl ParserState {
     /// bytes have become too many to be read again.
     #[inline(never)]
     fn sync_levels(&mut self) {
-        self.fallback.out_of_step = false;
         let base = self.lexer_stack.len();
         self.bring_levels_to(base);
         self.take_snapshot(base);
@@ -1445,11 +1594,19 @@ impl ParserState {
     /// `step()` for a level that is kept in step; lexemes that end are captured in the level.
     #[inline(always)]
     fn step_level(&mut self, reading: &mut Reading, level: usize, at: usize) -> bool {
+        if !reading.goes_on() {
+            return false;
+        }
         let byte = self.lexer_stack[at].byte.unwrap();
-        let state = reading.top.lexer_state;
-        let next = self.lexer_mut().dfa.transition(state, byte);
-        if !next.is_dead() && !next.has_lowest_match() || reading.hidden > 0 {
-            return self.step(reading, level, at);
+        let dfa = &mut self.shared_box.lexer_mut().dfa;
+        let next =
+            dfa.transition_with_cancellation(reading.top.lexer_state, byte, &self.cancellation);
+        if !next.is_dead() && !next.has_lowest_match() {
+            // In the middle of its lexeme, as most levels are.
+            if self.read_on(reading, next, byte, at) {
+                self.outdate_levels(level);
+            }
+            return true;
         }
         self.swap_captures(level);
         let alive = self.step(reading, level, at);
@@ -1486,18 +1643,14 @@ impl ParserState {
         self.fallback
             .levels
             .iter()
-            .take_while(|level| !level.in_walk)
+            .take_while(|level| level.term == Term::InStep)
     }
 
     /// To be called before anything is committed.
     #[inline(always)]
     fn drop_walk_levels(&mut self) {
-        if self
-            .fallback
-            .levels
-            .last()
-            .is_some_and(|level| level.in_walk)
-        {
+        let last = self.fallback.levels.last();
+        if last.is_some_and(|level| level.term == Term::OfWalk) {
             let kept = self.kept_levels().count();
             self.keep_levels(kept);
         }
@@ -1522,7 +1675,7 @@ impl ParserState {
         };
         self.fallback.row_infos_end = self.kept_levels().last().map_or(0, end_of);
         self.fallback.rows_in_use = rows;
-        self.fallback.siblings = None;
+        self.fallback.walk.siblings = None;
         if self.scratch.definitive {
             let infos = self.num_rows().max(self.fallback.row_infos_end);
             self.row_infos.truncate(infos);
@@ -1540,9 +1693,9 @@ impl ParserState {
     }
 
     fn put_rows_back(&mut self) {
-        if !self.fallback.displaced.is_empty() {
-            self.fallback.siblings = None;
-            for (idx, row) in self.fallback.displaced.drain(..) {
+        if !self.fallback.walk.displaced.is_empty() {
+            self.fallback.walk.siblings = None;
+            for (idx, row) in self.fallback.walk.displaced.drain(..) {
                 self.rows[idx] = row;
             }
             self.rows_valid_end = self.fallback.rows_end;
@@ -1623,46 +1776,21 @@ impl Recognizer for FallbackRecognizer<'_> {
     }
 }
 
-/// Looks for tokens in which a lexeme could end, following the lexer alone.
-struct EndsOfLexemes<'a> {
-    lexer: &'a mut Lexer,
-    states: Vec<StateID>,
-    found: bool,
-}
-
-impl EndsOfLexemes<'_> {
-    fn are_in(tokens: &TokTrie, lexer: &mut Lexer, state: StateID) -> bool {
-        let mut ends = EndsOfLexemes {
-            lexer,
-            states: vec![state],
-            found: false,
-        };
-        tokens.add_bias(&mut ends, &mut tokens.alloc_token_set(), &[]);
-        ends.found
-    }
-}
-
-impl Recognizer for EndsOfLexemes<'_> {
-    fn pop_bytes(&mut self, num: usize) {
-        self.states.truncate(self.states.len() - num);
-    }
-
-    fn collapse(&mut self) {}
-
-    fn trie_finished(&mut self) {}
-
-    fn try_push_byte(&mut self, byte: u8) -> bool {
-        let state = self.states[self.states.len() - 1];
-        let next = self.lexer.dfa.transition(state, byte);
-        if self.found || next.is_dead() {
-            return false;
-        }
-        if next.has_lowest_match() || self.lexer.dfa.dead_end(next) == DeadEnd::Emit {
-            self.found = true;
-            return false;
-        }
-        self.states.push(next);
-        true
+/// Whether a lexeme in a state could end within a token below a node, as far as the lexer knows.
+fn may_end_below(node: &TrieNode, tokens: &TokTrie, lexer: &mut Lexer, state: StateID) -> bool {
+    // Most tokens die at once, which the lexer's hint says for all of them.
+    let hint = lexer.dfa.next_byte(state);
+    let may_end_with = |child: &TrieNode| {
+        let next = lexer.dfa.transition(state, child.byte());
+        !next.is_dead()
+            && (next.has_lowest_match()
+                || lexer.dfa.dead_end(next) == DeadEnd::Emit
+                || may_end_below(child, tokens, lexer, next))
+    };
+    match hint {
+        NextByte::Dead | NextByte::ForcedEOI => false,
+        NextByte::ForcedByte(byte) => tokens.child_at_byte(node, byte).is_some_and(may_end_with),
+        _ => tokens.node_children(node).any(may_end_with),
     }
 }
 
@@ -1694,7 +1822,7 @@ impl ParserRecognizer<'_> {
             let lexer = state.shared_box.lexer_mut();
             let lexer_state = reading.top.lexer_state;
             let cancellation = state.cancellation.as_ref();
-            if reading.hidden == 0
+            if reading.goes_on()
                 && lexer.subsume_possible(lexer_state)
                 && lexer
                     .check_subsume(lexer_state, idx, budget, cancellation)
@@ -1702,7 +1830,7 @@ impl ParserRecognizer<'_> {
             {
                 return !above
                     .iter()
-                    .any(|&state| EndsOfLexemes::are_in(tokens, lexer, state));
+                    .any(|&state| may_end_below(tokens.root(), tokens, lexer, state));
             }
             if reading.boundary.is_none() {
                 return false;
@@ -1751,4 +1879,11 @@ impl Parser {
         let fallback = &self.state.fallback;
         fallback.on.then_some(&fallback.stats)
     }
+
+    pub fn set_fallback_threshold(&mut self, bytes: u32) {
+        self.state.limits.fallback_threshold = bytes;
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from llgbench.engines import build as engine_build
 from llgbench.engines import cargo
 from llgbench.engines import engine as engines
 from llgbench.engines.engine import Engine, Matcher, Tokenizer
+from llgbench.fallback.states import THRESHOLD, set_threshold
 
 LISTED = 'start: STEM SUFFIX\nSTEM: "list" | "listen"\nSUFFIX: "ed"\n'
 N = 200  # more bytes than are read again: the fallback is kept in step
@@ -52,18 +52,6 @@ def built(flavour: str) -> Engine:
         return engines.load(engine_build.build(flavour))
 
 
-@contextmanager
-def opened() -> Iterator[Engine]:
-    found = built("fallback")
-    threshold(found, 64)
-    yield found
-    threshold(found, 64)
-
-
-def threshold(engine: Engine, n: int) -> None:
-    call(engine, "llgx_set_fallback_threshold", "void(*)(size_t)")(n)
-
-
 def call(engine: Engine, name: str, signature: str) -> Callable[..., int]:
     function: Callable[..., int] = ffi.cast(signature, engine.symbol(name))
     return function
@@ -73,8 +61,11 @@ def options(**more: object) -> str:
     return f"%llguidance {json.dumps({'greedy_lexeme_fallback': True, **more})}\n"
 
 
-def matcher(tokenizer: Tokenizer, grammar: str, **more: object) -> Matcher:
-    return tokenizer.matcher(options(**more) + grammar)
+def matcher(tokenizer: Tokenizer, grammar: str, *, gap: int = THRESHOLD, **more: object) -> Matcher:
+    """Make one with the option on that keeps in step what is more than ``gap`` bytes back."""
+    made = tokenizer.matcher(options(**more) + grammar)
+    set_threshold(made, gap)
+    return made
 
 
 def reads(m: Matcher, text: str | bytes) -> int:
@@ -89,7 +80,7 @@ def reads(m: Matcher, text: str | bytes) -> int:
     return len(data)
 
 
-def accepts(tokenizer: Tokenizer, grammar: str, text: str | bytes, **more: object) -> bool:
+def accepts(tokenizer: Tokenizer, grammar: str, text: str | bytes, **more: bool) -> bool:
     with matcher(tokenizer, grammar, **more) as m:
         return reads(m, text) == len(text) and m.is_accepting()
 

@@ -98,7 +98,7 @@ def test_steps_of_any_words_are_refused(words: list[int]) -> None:
         (Compile(0, 0, "start: nothing"), "does not compile"),
         (Reset(0), "matcher 0 is not there yet"),
         (Replay(1, LENS), "matcher 1 is not there yet"),
-        (SetThreshold(0, 2**40), "does not export llgx_set_fallback_threshold"),
+        (SetThreshold(1, 2**40), "matcher 1 is not there yet"),
     ],
 )
 def test_what_cannot_be_done_is_said(wheel: Engine, extra: Step, message: str) -> None:
@@ -106,9 +106,16 @@ def test_what_cannot_be_done_is_said(wheel: Engine, extra: Step, message: str) -
     assert message in said
 
 
-def test_a_mask_that_cannot_be_dropped_is_said(wheel: Engine) -> None:
-    steps = [*steps_of(wheel)[:-1], Mask(0, "x")]
-    assert "does not export llgx_matcher_drop_mask_cache" in run(encode_job(steps))[0]
+@pytest.mark.parametrize(
+    ("extra", "name"),
+    [
+        (Mask(0, "x"), "llgx_matcher_drop_mask_cache"),
+        (SetThreshold(0, 2**40), "llgx_matcher_set_fallback_threshold"),
+    ],
+)
+def test_what_an_engine_cannot_do_is_said(wheel: Engine, extra: Step, name: str) -> None:
+    steps = [*steps_of(wheel)[:-1], extra]
+    assert f"does not export {name}" in run(encode_job(steps))[0]
 
 
 def test_more_steps_than_there_is_room_for(wheel: Engine) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from random import Random
 
 import numpy as np
@@ -20,10 +19,8 @@ from fallback_engine import (
     captures,
     matcher,
     next_bytes,
-    opened,
     options,
     reads,
-    threshold,
 )
 from llgbench._native import ffi
 
@@ -34,9 +31,8 @@ from llgbench.llama import bridge, vocab
 
 
 @pytest.fixture(scope="session")
-def engine() -> Iterator[Engine]:
-    with opened() as found:
-        yield found
+def engine() -> Engine:
+    return built("fallback")
 
 
 @pytest.fixture(scope="session")
@@ -108,11 +104,39 @@ def test_a_lost_boundary_does_not_come_back(tokenizer: Tokenizer) -> None:
             assert reads(m, "aqy") == 3
             assert next_bytes(m) == b"z"
             assert m.rollback(3)
-            assert reads(m, "abcxy") == 5
+            assert reads(m, "abc") == 3
+            before = fallback_stats(m)
+            assert reads(m, "xy") == 2
             assert next_bytes(m) == next_bytes(m) == b"z"
             assert not m.is_accepting()
             assert m.validate(b"w") == 0
+            # Nor is it tried, in vain.
+            assert fallback_stats(m) == before
             assert m.rollback(5)
+
+
+def test_a_boundary_before_a_byte_that_begins_nothing_is_not_tried(tokenizer: Tokenizer) -> None:
+    # After "ab" and "cx" the lexer is in one state; no lexeme begins with x.
+    grammar = "start: A | A B\nA: /a(bz)?|c(xz)?/\nB: /b/\n"
+    with matcher(tokenizer, grammar, no_forcing=True) as m:
+        assert reads(m, "ab") == 2
+        assert m.is_accepting()
+        assert m.rollback(2)
+        assert reads(m, "c") == 1
+        before = fallback_stats(m)
+        assert reads(m, "x") == 1
+        assert next_bytes(m) == b"z"
+        assert not m.is_accepting()
+        assert fallback_stats(m) == before
+
+
+def test_a_lexeme_that_has_not_begun_is_not_the_longer_one(tokenizer: Tokenizer) -> None:
+    # After "a;" H is where it began, and so is the H that may follow l. There the text may end.
+    grammar = "start: H l H | H l\nH: /(a;)*(a|z)/\nl[lazy]: /;/\n"
+    with matcher(tokenizer, grammar, no_forcing=True) as m:
+        assert reads(m, "a;") == 2
+        assert m.is_accepting()
+        assert 256 in allowed(m)
 
 
 def test_masks_hold_both_readings(tokenizer: Tokenizer) -> None:
@@ -345,6 +369,7 @@ def test_ignored_text_is_read_again_as_well(tokenizer: Tokenizer) -> None:
 def test_max_tokens_is_refused(tokenizer: Tokenizer) -> None:
     for grammar in (
         "start: a B\na[max_tokens=3]: /a+/\nB: /b/\n",
+        "start: HEAD tail\nHEAD: /a|ab{9}c/\ntail[max_tokens=2]: /b+/\n",
         'start: a "b"\na[max_tokens=3]: %json {"type": "string"}\n',
     ):
         with pytest.raises(GrammarError, match="max_tokens= is not supported with greedy_lexeme"):
@@ -450,10 +475,11 @@ def feature_tokenizer(engine: Engine) -> Tokenizer:
     return Tokenizer(engine, lens, data, eos=len(tokens) - 1)
 
 
-def feature_matchers(engine: Engine, grammar: str) -> tuple[Matcher, Matcher, Matcher]:
+def feature_matchers(engine: Engine, grammar: str, gap: int) -> tuple[Matcher, Matcher, Matcher]:
     """Return matchers of both forms with the fallback, and of the short and the long on stock."""
     with_fallback, stock = feature_tokenizer(engine), feature_tokenizer(built("stock"))
-    both = with_fallback.matcher(options(no_forcing=True) + grammar + f"HEAD: /{SHORT}|{LONG}/\n")
+    head = f"HEAD: /{SHORT}|{LONG}/\n"
+    both = matcher(with_fallback, grammar + head, gap=gap, no_forcing=True)
     short, longer = (
         stock.matcher(options(no_forcing=True) + grammar + f"HEAD: /{form}/\n")
         for form in (SHORT, LONG)
@@ -465,11 +491,7 @@ def feature_matchers(engine: Engine, grammar: str) -> tuple[Matcher, Matcher, Ma
 @pytest.mark.parametrize("name", FEATURES)
 def test_features_with_a_boundary_pending(engine: Engine, name: str, gap: int) -> None:
     grammar, text = FEATURES[name]
-    threshold(engine, gap)
-    try:
-        both, short, longer = feature_matchers(engine, grammar)
-    finally:
-        threshold(engine, 64)
+    both, short, longer = feature_matchers(engine, grammar, gap)
     is_long = True
     for char in f"x{text}":
         token = 300 + ord(char) if ord(char) < 2 else ord(char)
@@ -598,6 +620,20 @@ def test_many_levels_are_not_passed_through_at_each_byte(tokenizer: Tokenizer) -
             assert m.validate(b"db") == 1
     # Nearly all 256 bytes end all readings, and are known to before one is asked.
     assert reread[400] <= reread[200] + 8 <= 64 * 64
+
+
+def test_a_byte_is_read_once_in_each_of_many_levels(tokenizer: Tokenizer) -> None:
+    # What a token costs is linear in the levels: a byte is read once in each that is kept in step,
+    # and in the last 65, which are not, whatever their number.
+    n = 1024
+    grammar = f"start: ITEM* END\nITEM: /a|a{{{n}}}c/\nEND: /d/\n"
+    with matcher(tokenizer, grammar, no_forcing=True) as m:
+        for at in range(n):
+            before = fallback_stats(m)
+            assert m.consume(ord("a"))
+            work = {name: count - before[name] for name, count in fallback_stats(m).items()}
+            assert work["synced_bytes"] == max(0, at - 65)
+            assert work["reread_bytes"] <= 65 * 66 / 2
 
 
 def test_a_forced_run_is_found_by_hints(engine: Engine) -> None:

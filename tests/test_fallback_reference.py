@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from random import Random
 
 import numpy as np
@@ -12,25 +12,23 @@ from conftest import FUZZ
 from fallback_engine import (
     PHASES,
     allowed,
+    built,
     captures,
     matcher,
-    opened,
-    options,
-    threshold,
 )
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from reference import EMPTY, Grammar, Regex, State, Terminal, cat, either, one_of, star, times
 
 from llgbench.engines.engine import Engine, Tokenizer, byte_tokenizer
+from llgbench.fallback.states import THRESHOLD
 from llgbench.inputs import catalogue, variant
 from llgbench.llama import bridge, vocab
 
 
 @pytest.fixture(scope="session")
-def engine() -> Iterator[Engine]:
-    with opened() as found:
-        yield found
+def engine() -> Engine:
+    return built("fallback")
 
 
 @pytest.fixture(scope="session")
@@ -126,12 +124,14 @@ class Words:
         return found
 
 
-def compare(tokenizer: Tokenizer, words: Words, grammar: Grammar, rng: Random, steps: int) -> int:
+def compare(
+    tokenizer: Tokenizer, words: Words, grammar: Grammar, rng: Random, steps: int, gap: int
+) -> int:
     """Walk at random through a grammar and back; return how many states were compared."""
-    text = options(no_forcing=rng.random() < 0.5) + grammar.to_lark()
+    no_forcing = rng.random() < 0.5
     path: list[int] = []
     states, compared = [grammar.start()], 0
-    m = tokenizer.matcher(text)
+    m = matcher(tokenizer, grammar.to_lark(), gap=gap, no_forcing=no_forcing)
     for _ in range(steps):
         state = states[-1]
         assert m.error() is None
@@ -200,13 +200,9 @@ def test_as_the_reference_on_generated_grammars(engine: Engine, gap: int) -> Non
     @given(grammars(), st.integers(0, 2**32))
     def run(grammar: Grammar, seed: int) -> None:
         nonlocal compared
-        compared += compare(tokenizer, words, grammar, Random(seed), steps=30)
+        compared += compare(tokenizer, words, grammar, Random(seed), steps=30, gap=gap)
 
-    threshold(engine, gap)
-    try:
-        run()
-    finally:
-        threshold(engine, 64)
+    run()
     assert compared >= 11 * FUZZ
 
 
@@ -225,7 +221,7 @@ def test_as_the_reference_on_a_real_vocabulary(engine: Engine) -> None:
         @given(grammars(), st.integers(0, 2**32))
         def run(grammar: Grammar, seed: int) -> None:
             nonlocal compared
-            compared += compare(tokenizer, words, grammar, Random(seed), steps=20)
+            compared += compare(tokenizer, words, grammar, Random(seed), steps=20, gap=THRESHOLD)
 
         run()
         tokenizer.close()
@@ -241,16 +237,12 @@ def test_as_the_reference_with_many_levels(engine: Engine, gap: int) -> None:
         either(one_of("ab"), cat(one_of("a"), times(one_of("ab"), 30), one_of("c"))),
         either(one_of("ab"), cat(times(one_of("ab"), 24), either(EMPTY, times(one_of("ab"), 20)))),
     ]
-    threshold(engine, gap)
-    try:
-        for item in items:
-            terminals = {"ITEM": Terminal(item), "END": Terminal(one_of("d"))}
-            rules = {"start": (("list", "END"),), "list": (("ITEM",), ("list", "ITEM"))}
-            for seed in range(4):
-                grammar = Grammar(rules, terminals)
-                assert compare(tokenizer, words, grammar, Random(seed), steps=50) >= 30
-    finally:
-        threshold(engine, 64)
+    for item in items:
+        terminals = {"ITEM": Terminal(item), "END": Terminal(one_of("d"))}
+        rules = {"start": (("list", "END"),), "list": (("ITEM",), ("list", "ITEM"))}
+        for seed in range(4):
+            grammar = Grammar(rules, terminals)
+            assert compare(tokenizer, words, grammar, Random(seed), steps=50, gap=gap) >= 30
 
 
 def test_the_reference_reads_the_examples() -> None:
@@ -291,7 +283,7 @@ def capturing(draw: st.DrawFn) -> Grammar:
 # 64 as it is, and so few that levels are kept in step after a byte or two.
 @pytest.mark.fuzz
 @pytest.mark.parametrize("gap", [64, 1, 0])
-def test_captures_are_the_references(engine: Engine, tokenizer: Tokenizer, gap: int) -> None:
+def test_captures_are_the_references(tokenizer: Tokenizer, gap: int) -> None:
     compared = 0
 
     @settings(
@@ -301,21 +293,17 @@ def test_captures_are_the_references(engine: Engine, tokenizer: Tokenizer, gap: 
     @given(capturing(), st.integers(0, 2**32))
     def run(grammar: Grammar, seed: int) -> None:
         nonlocal compared
-        compared += captures_compared(tokenizer, grammar, Random(seed))
+        compared += captures_compared(tokenizer, grammar, Random(seed), gap)
 
-    threshold(engine, gap)
-    try:
-        run()
-    finally:
-        threshold(engine, 64)
+    run()
     assert compared >= 2 * FUZZ
 
 
-def captures_compared(tokenizer: Tokenizer, grammar: Grammar, rng: Random) -> int:
+def captures_compared(tokenizer: Tokenizer, grammar: Grammar, rng: Random, gap: int) -> int:
     """Walk at random through a grammar; at each place where the text may end, end it in a clone."""
     state: State | None = grammar.start()
     compared, text = 0, b""
-    with matcher(tokenizer, grammar.to_lark(), no_forcing=True) as m:
+    with matcher(tokenizer, grammar.to_lark(), gap=gap, no_forcing=True) as m:
         for _ in range(14):
             assert state is not None
             ended = state.ended()

@@ -6,27 +6,18 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from fallback_engine import PHASES, allowed, built
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from reference import Grammar
-from test_fallback import (
-    FEATURES,
-    SHORT,
-    allowed,
-    built,
-    feature_tokenizer,
-    grammars,
-    small_vocabulary,
-    step_stats,
-)
+from test_fallback import FEATURES, SHORT, feature_tokenizer, step_stats
+from test_fallback_reference import grammars, small_vocabulary
 
 from llgbench import isolated
 from llgbench.compare import mask_counting, sides
 from llgbench.compare.mask_counting import Prepared
 from llgbench.engines.engine import Engine, Matcher, Tokenizer
 from llgbench.engines.spec import FIRST_BYTE, STOCK
-
-PHASES = (Phase.explicit, Phase.generate)
 
 
 @pytest.fixture(scope="session")

@@ -58,7 +58,8 @@ def test_a_patch_makes_what_is_built(
 def test_the_fallback_is_one_patch_with_its_module(patches: dict[str, str]) -> None:
     content = patches[patch.NAMES[FALLBACK]]
     assert content.count("\n@@ ") > 20
-    assert "new file mode 100644\n--- /dev/null\n+++ b/src/earley/parser/fallback.rs\n" in content
+    for name in ("fallback.rs", "fallback/tests.rs"):
+        assert f"new file mode 100644\n--- /dev/null\n+++ b/src/earley/parser/{name}\n" in content
 
 
 def test_the_patches_apply_one_after_the_other(

@@ -61,9 +61,7 @@ FAULTS = (
     Fault("mask cache kept over a rollback", "self.bias_cache = None;", ""),
     Fault(
         "a level's acceptance keeps its older boundary",
-        "reading.boundary = None;\n                    self.outdate_levels(level);\n"
-        "                } else if",
-        "self.outdate_levels(level);\n                } else if",
+        "if accepts {\n            reading.boundary = None;", "if accepts {",
     ),
     Fault(
         "captures of a dropped level lost",
@@ -72,7 +70,7 @@ FAULTS = (
     ),
     Fault(
         "a stop's hidden bytes do not end a reading",
-        "if reading.hidden > 0 {\n            return false;\n        }\n        let byte",
+        "if !reading.goes_on() {\n            return false;\n        }\n        let byte",
         "let byte",
     ),
     Fault(
@@ -136,8 +134,8 @@ FAULTS = (
     ),
     Fault("levels kept over a promotion", "self.fallback.levels.drain(..level);", "let _ = level;"),
     Fault(
-        "levels of a walk kept although their nodes end", "self.fallback.fleeting |= ",
-        "self.fallback.fleeting &= ",
+        "levels of a walk kept although their nodes end",
+        "self.note_walk(Leaves::FleetingLevel);", "self.note_walk(Leaves::Traces);",
     ),
     Fault(
         "no state is past a boundary at once", "DeadEnd::Emit => self.may_begin_with(byte),",
@@ -154,8 +152,7 @@ FAULTS = (
     ),
     Fault(
         "a lexeme that began before a jump loses its first bytes",
-        "Some(from) => from,\n            None => first +",
-        "Some(_) => first,\n            None => first +",
+        "Some(jump) => jump.lexeme_from,", "Some(_) => first,",
     ),
 )  # fmt: skip
 

@@ -126,12 +126,13 @@ pub unsafe extern "C" fn llgx_matcher_fallback_stats(
     0
 }
 
-/// Sets, for matchers created from now on, after how many bytes a fallback is kept in step rather
-/// than read again. 64 unless set; `SIZE_MAX` reads again always. For measurements.
+/// Sets for one matcher, from here on, after how many bytes a fallback is kept in step rather than
+/// read again. 64 unless set; `SIZE_MAX` reads again always. For measurements.
 #[cfg(feature = "fallback")]
 #[no_mangle]
-pub extern "C" fn llgx_set_fallback_threshold(bytes: usize) {
-    llguidance::earley::set_fallback_threshold(bytes);
+pub extern "C" fn llgx_matcher_set_fallback_threshold(matcher: &mut LlgMatcher, bytes: usize) {
+    let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+    matcher.matcher.set_fallback_threshold(bytes);
 }
 
 /// Writes the first `struct_size` bytes of `found`, and keeps the caller's `struct_size`.

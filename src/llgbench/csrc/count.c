@@ -204,18 +204,18 @@ static void make_tokenizer(job *j) {
 }
 
 static void set_threshold(job *j) {
-    const char *name = "llgx_set_fallback_threshold";
-    engine *e = engine_of(j);
+    const char *symbol = "llgx_matcher_set_fallback_threshold";
+    matcher *m = matcher_of(j, true);
     const uint32_t low = word(j), high = word(j);
     if (j->failed) return;
-    void *address = lb_symbol(e->path, name);
+    void *address = lb_symbol(m->path, symbol);
     if (address == NULL) {
-        fail(j, "%s does not export %s", e->path, name);
+        fail(j, "%s does not export %s", m->path, symbol);
         return;
     }
-    void (*set)(size_t);
+    void (*set)(LlgMatcher *, size_t);
     memcpy(&set, &address, sizeof address);
-    set((size_t)high << 32 | low);
+    set(m->handle, (size_t)high << 32 | low);
 }
 
 static void compile(job *j) {

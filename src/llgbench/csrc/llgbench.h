@@ -276,7 +276,7 @@ typedef enum { LB_DUMP_CALL, LB_DUMP_STEP, LB_DUMP_REPLAY } lb_dump_after;
 enum {
     LB_JOB_ENGINE = 1,  /* path */
     LB_JOB_TOKENIZER,   /* engine, eos, source or LB_NONE, token_lens, token_bytes */
-    LB_JOB_THRESHOLD,   /* engine, two words: the fallback's threshold of matchers made from now */
+    LB_JOB_THRESHOLD,   /* matcher, two words: its fallback's threshold from now on */
     LB_JOB_COMPILE,     /* matcher, tokenizer, grammar, label */
     LB_JOB_REPLAY,      /* matcher, parts, after, label, tokens */
     LB_JOB_RESET,       /* matcher */

@@ -27,7 +27,12 @@ CRATE = "llguidance"
 # modules with their places in the crate.
 _COMMON = ("Cargo.toml", "Cargo.lock", "src/lib.rs", "common.patch")
 _PATCHES = {STOCK: (), FIRST_BYTE: ("first-byte.patch",), FALLBACK: ("fallback.patch",)}
-_MODULES = {FALLBACK: {"fallback.rs": "src/earley/parser/fallback.rs"}}
+_MODULES = {
+    FALLBACK: {
+        "fallback.rs": "src/earley/parser/fallback.rs",
+        "fallback_tests.rs": "src/earley/parser/fallback/tests.rs",
+    }
+}
 _LIBRARY = "libllgbench_engine.so"
 # How an engine is built, beside the files; these are part of the key. A change of `_lay_out` that
 # changes what is built takes a new number.

@@ -9,7 +9,7 @@ from llgbench.compare.worker import COUNTED_STEPS
 from llgbench.engines.engine import Engine, TokenArray
 from llgbench.errors import CompareError
 from llgbench.fallback.pending import STATES
-from llgbench.fallback.states import STRATEGIES, THRESHOLD, Strategy, checkpoint_trace
+from llgbench.fallback.states import STRATEGIES, Strategy, checkpoint_trace
 from llgbench.inputs import case_file
 from llgbench.inputs.grammar import with_options
 from llgbench.inputs.variant import REFERENCE_FALLBACK, get
@@ -112,13 +112,11 @@ def curve_job(
     builder, variant = JobBuilder(), get("greedy_lexeme_fallback")
     tokenizer = builder.tokenizer(engine, bench.vocab, variant)
     options = bridge.options(engine, variant)
-    number = builder.engine(engine)
     for n, strategy in wanted:
         subject, tokens = checkpoint_trace(n, engine, bench)
         builder.add(
-            SetThreshold(number, STRATEGIES[strategy]),
             Compile(0, tokenizer, subject.lark(options)),
-            SetThreshold(number, THRESHOLD),
+            SetThreshold(0, STRATEGIES[strategy]),
             Replay(0, tokens),
             Reset(0),
             Replay(0, tokens, after=PER_STEP, label=label(f"{n}", strategy)),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any, Literal
 
 from llgbench._native import ffi
@@ -57,8 +57,8 @@ def checkpoint(
     subject, trace = checkpoint_trace(n, engine, bench)
     variant = get("greedy_lexeme_fallback")
     tokenizer = bench.tokenizer(engine, variant)
-    with threshold(engine, STRATEGIES[strategy]):
-        matcher = tokenizer.matcher(subject.lark(bridge.options(engine, variant)))
+    matcher = tokenizer.matcher(subject.lark(bridge.options(engine, variant)))
+    set_threshold(matcher, STRATEGIES[strategy])
     return matcher, trace
 
 
@@ -97,19 +97,14 @@ def matchers_of(
     return found
 
 
-@contextmanager
-def threshold(engine: Engine, n: int) -> Iterator[None]:
-    """Set the engine's hidden parameter for matchers made in the block; see engine/README.md.
+def set_threshold(matcher: Matcher, n: int) -> None:
+    """Set a matcher's hidden parameter, from here on; see engine/README.md.
 
     Raises:
-        UnavailableError: it has none.
+        UnavailableError: its engine has none.
     """
-    set_threshold = ffi.cast("void(*)(size_t)", _needed(engine, "llgx_set_fallback_threshold"))
-    set_threshold(n)
-    try:
-        yield
-    finally:
-        set_threshold(THRESHOLD)
+    address = _needed(matcher.tokenizer.engine, "llgx_matcher_set_fallback_threshold")
+    ffi.cast("void(*)(LlgMatcher *, size_t)", address)(matcher.pointer, n)
 
 
 def dropper(engine: Engine) -> Any:

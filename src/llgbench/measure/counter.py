@@ -75,19 +75,19 @@ class MakeTokenizer:
 
 @dataclass(frozen=True)
 class SetThreshold:
-    """Set an engine's hidden parameter for the matchers made from here on.
+    """Set a matcher's hidden parameter.
 
     Attributes:
-        engine: its number.
-        n: see fallback_states.threshold.
+        matcher: its number; of an engine that has the parameter.
+        n: see fallback.states.set_threshold.
     """
 
-    engine: int
+    matcher: int
     n: int
 
     def encode(self) -> bytes:
         """Return the step."""
-        return _words(lib.LB_JOB_THRESHOLD, self.engine, self.n & 0xFFFFFFFF, self.n >> 32)
+        return _words(lib.LB_JOB_THRESHOLD, self.matcher, self.n & 0xFFFFFFFF, self.n >> 32)
 
 
 @dataclass(frozen=True)
