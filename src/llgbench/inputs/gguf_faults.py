@@ -19,6 +19,10 @@ from llgbench.isolated import Limits
 # The largest vocabularies are read in three seconds; the gguf package never ends on some files.
 SECONDS = 30.0
 
+# For trying a file in llama.cpp: far above what the largest take. A tokenizer that never ends would
+# else first fill three quarters of the machine's memory.
+TRIAL = Limits(120.0, 4096)
+
 
 def diagnose(path: Path) -> str | None:
     """Return what is wrong with a GGUF's vocabulary, None where nothing is found."""

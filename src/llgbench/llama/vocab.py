@@ -19,7 +19,6 @@ from llgbench.engines.handle import Handle
 from llgbench.errors import ProcessError, UnavailableError, UnknownNameError, VocabError
 from llgbench.inputs import catalogue
 from llgbench.inputs.catalogue import Kind
-from llgbench.isolated import Limits
 from llgbench.llama.api import first_error, llama, quiet
 
 if TYPE_CHECKING:
@@ -288,9 +287,8 @@ def rehearse(name: str, root: Path | None = None) -> None:
         if not entry.here:
             raise catalogue.not_fetched(name)
         return
-    limits = Limits(_REHEARSAL.seconds, min(_REHEARSAL.memory_mib, Limits.default(0).memory_mib))
     try:
-        isolated.call_within(limits, exercise, name)
+        isolated.call_within(gguf_faults.TRIAL, exercise, name)
     except ProcessError as error:
         path = catalogue.vocab_path(name, root)
         known = gguf_faults.diagnose(path) or str(error)
@@ -307,10 +305,6 @@ def exercise(name: str) -> None:
 
 
 PROBES = (b"The", b"a b", b"1\n2")
-
-# Far above what the largest vocabularies take. Without it a tokenizer that never ends would first
-# fill three quarters of the machine's memory.
-_REHEARSAL = Limits(120.0, 4096)
 
 
 def open_vocab(name: str, root: Path | None = None) -> Vocab:
