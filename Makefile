@@ -43,8 +43,9 @@ fuzz: install engines
 	LLGBENCH_FUZZ=2000 $(PYTEST) -m fuzz
 
 # A part of the suite as on other machines: one core, no valgrind, no cargo, no clock, no home.
+# All of it: make test-machines PART=tests; one or some conditions: CONDITIONS="small bare".
 test-machines: install engines
-	PYTHON=$(BIN)/python tools/machines.sh
+	PYTHON=$(BIN)/python tools/machines.sh $(CONDITIONS)
 
 # The decode tests on a Vulkan device, Mesa's software one where there is no other.
 device-test: install

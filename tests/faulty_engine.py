@@ -13,6 +13,7 @@ from llgbench.engines import registry
 _SOURCE = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -51,13 +51,17 @@ def examine(path: str) -> str:
 
 
 def apart(function: Callable[[str], str], path: str) -> dict[str, object]:
-    """Call a function in a process of its own; return what it says and how it ends."""
+    """Call a function in a process of its own; return what it says and how it ends.
+
+    ``late`` is whether the limit on CPU time ended it, ``words`` are its last of standard error.
+    """
     with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as words:
         child = os.fork()
         if child == 0:
             os.dup2(words.fileno(), 2)
             os.dup2(2, 1)
-            resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+            # At the first the kernel sends SIGXCPU, which nothing else does: a SIGKILL is no limit.
+            resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 1))
             isolated.limit_memory(MEMORY_MIB)
             status = 1
             try:
@@ -77,10 +81,8 @@ def apart(function: Callable[[str], str], path: str) -> dict[str, object]:
         found = json.loads(said.read() or b"{}")
         last = last_words(words.read().decode(errors="replace"))
         status = os.waitstatus_to_exitcode(code)
-        if status in (-signal.SIGKILL, -signal.SIGXCPU):
-            # As isolated.call and the supervisor say of a call that hangs.
-            last = f"no result within {SECONDS} s of a core"
-        return {**found, "status": status, "words": last}
+        late = status == -signal.SIGXCPU
+        return {**found, "status": status, "words": last, "late": late}
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import faulty_engine
 import pytest
 from click.testing import CliRunner
 from in_process import llgbench
@@ -444,6 +445,32 @@ def test_a_run_that_is_ended_keeps_what_was_measured(
     assert kept > 1000
     assert "continuing" in again.stderr
     assert [path.suffix for path in folder.iterdir()] == [".jsonl"]
+
+
+@pytest.mark.usefixtures("_vocabs_here")
+def test_a_run_that_is_killed_again_and_again_gets_further(tmp_path: Path) -> None:
+    """Tokenizers are what takes long at the start; here each run lives for two of them.
+
+    A run has to build three: one of each variant, and the one that they are judged against.
+    """
+    engine = faulty_engine.build(
+        tmp_path, "llg_new_tokenizer",
+        "static int built; if (++built > 2) { kill(getppid(), 9); for (;;) pause(); }",
+    )  # fmt: skip
+    command = [sys.executable, "-m", "llgbench.commands.cli", "run", "--vocab", "llama-spm",
+               "--case", "listed", "--rounds", "2", "--engine", str(engine),
+               "--variant", "token_to_piece", "--variant", "greedy_tokenize",
+               "--results", str(tmp_path / "results")]  # fmt: skip
+    sizes = [0]
+    for status in (-signal.SIGKILL, -signal.SIGKILL, 0):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == status, done.stderr
+        sizes += [path.stat().st_size for path in tmp_path.rglob("*.journal")]
+    assert sizes == sorted(set(sizes))
+    assert len(sizes) == 3
+    (kept,) = (tmp_path / "results" / "records").iterdir()
+    assert read(kept).complete
+    assert all(e.unavailable is None for e in read(kept).entries)
 
 
 def test_nothing_is_coloured_or_cut_in_a_pipe() -> None:

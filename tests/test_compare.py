@@ -19,7 +19,7 @@ import pyperf
 import pytest
 from made_answers import answer, side, times
 
-from llgbench import crossing
+from llgbench import crossing, paths
 from llgbench.compare import comparison, inference, metrics, pyperf_files, sides, words, workers
 from llgbench.compare import run as compare
 from llgbench.compare.comparison import Comparison, Plan, Row
@@ -302,6 +302,30 @@ def run_cli(*arguments: str, output: Path) -> subprocess.Popen[str]:
         [*command, "--output", str(output)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
+
+
+@pytest.mark.usefixtures("_vocabs_here")
+def test_comparisons_in_one_second_have_a_folder_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("engine", "grammars", "vocabs"):
+        (tmp_path / name).symlink_to(paths.root() / name)
+    monkeypatch.setenv(paths.ROOT_VARIABLE, str(tmp_path))
+    # Equal engines are not measured: this ends in a second.
+    command = [sys.executable, "-m", "llgbench.commands.cli", "compare", "wheel", "wheel",
+               "--vocab", "llama-spm", "--case", "listed"]  # fmt: skip
+    started = 0
+    while not any(path.name.endswith("-2") for path in tmp_path.glob("comparisons/*")):
+        assert started < 20, "there were no two in one second"
+        running = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(4)]
+        for process in running:
+            _, said = process.communicate(timeout=120)
+            assert process.returncode == 0, said
+        started += len(running)
+    folders = list((tmp_path / "comparisons").iterdir())
+    assert len(folders) == started
+    for folder in folders:
+        assert [path.name for path in folder.iterdir()] == ["comparison.json"]
 
 
 @pytest.mark.usefixtures("_vocabs_here")

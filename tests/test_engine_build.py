@@ -6,10 +6,15 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
+import signal
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
+import killed
 import pytest
 from fallback_engine import built
 
@@ -209,6 +214,61 @@ def test_a_build_is_laid_out_and_installed(checkout: Path, tools: Path) -> None:
     assert store.release_of(library) == "1.9.1"
     assert engine_build.build("stock", report=stages.append) == library
     assert stages == []
+
+
+def test_two_that_build_one_flavour_at_once(checkout: Path, tools: Path) -> None:
+    """One builds; the other says for whom it waits, and has nothing to do then."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz") as tar:
+        for name in ("Cargo.toml", "src/ffi.rs"):
+            tar.addfile(tarfile.TarInfo(f"llguidance-1.9.1/{name}"))
+    (checkout / "engine/common.patch").write_text("")
+    lock = checkout / "engine/Cargo.lock"
+    lock.write_text(re.sub(
+        r'(name = "llguidance"\n.*\n.*\nchecksum = )"\w+"',
+        rf'\1"{hashlib.sha256(archive.getvalue()).hexdigest()}"', lock.read_text(),
+    ))  # fmt: skip
+    fake_registry(checkout, tools, archive.getvalue())
+    cargo_script = tools / "cargo"
+    built_once = cargo_script.read_text().replace(
+        "build) ", f'build) echo build >> "{checkout}/builds"; sleep 3; '
+    )
+    cargo_script.write_text(built_once)
+    command = [sys.executable, "-m", "llgbench.commands.cli", "engine", "build", "stock"]
+    running = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    said = [process.communicate(timeout=120) for process in running]
+    assert [process.returncode for process in running] == [0, 0], said
+    assert len({out for out, _ in said}) == 1
+    assert (checkout / "builds").read_text() == "build\n"
+    waited = [err for _, err in said if re.search(r"waiting for process \d+, which builds", err)]
+    assert len(waited) == 1
+    assert "which builds the engine stock" in waited[0]
+
+
+@pytest.mark.skipif(shutil.which("cargo") is None, reason="building an engine requires cargo")
+def test_an_engine_build_that_is_killed_is_begun_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The real one, while rustc compiles what the engine depends on."""
+    cache = tmp_path / "cache"
+    monkeypatch.setenv(paths.CACHE_VARIABLE, str(cache))
+    command = [sys.executable, "-m", "llgbench.commands.cli", "engine", "build", "stock"]
+
+    def compiling(text: str) -> bool:
+        if "fetch fails" in text:
+            pytest.skip(f"cargo's cache lacks a dependency: {text[-300:]}")
+        return any(cache.glob("cargo/target/release/deps/*.d"))
+
+    for number in (signal.SIGKILL, signal.SIGTERM):
+        said = killed.end_when(compiling, command, number)
+        assert "stock: building" in said
+        assert "waiting for" not in said
+        assert not list(cache.rglob("*.part"))
+        assert not list(cache.glob("engines/*/*.so*"))
+        shutil.rmtree(cache / "cargo" / "target")
 
 
 @pytest.mark.parametrize("flavour", engine_build.FLAVOURS)

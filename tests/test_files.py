@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
+import subprocess
+import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,6 +99,33 @@ def test_a_write_that_a_full_disk_refuses_leaves_no_folder(tmp_path: Path) -> No
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert list(tmp_path.iterdir()) == []
+
+
+KILLED = """
+import os, pathlib, signal, sys
+from llgbench import files
+os.link = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+files.write(pathlib.Path(sys.argv[1]), "new" * 1000)
+"""
+
+
+def test_a_writer_that_is_killed_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    """Here all is written, and the name is still to be given."""
+    for old in ([], ["kept"]):
+        for name in old:
+            files.write(tmp_path / name, "old")
+        command = [sys.executable, "-c", KILLED, str(tmp_path / "kept")]
+        assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+        assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [(n, "old") for n in old]
+
+
+def test_where_no_file_is_without_a_name_one_is_written_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "O_TMPFILE", os.O_DIRECTORY)  # answers EISDIR, as an old file system
+    for content in ("old", "new"):
+        files.write(tmp_path / "file", content)
+        assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("file", content)]
 
 
 def test_a_written_file_has_the_mode_of_any_other(tmp_path: Path) -> None:

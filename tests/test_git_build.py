@@ -6,10 +6,12 @@ import ctypes
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import killed
 import pytest
 from in_process import llgbench
 
@@ -231,6 +233,34 @@ def test_builds_at_once_wait_and_say_for_whom(tmp_path: Path, cache: Path) -> No
             Path(path).unlink()
         for copy in copies:
             copy.unlink()
+
+
+@needs_cargo
+@pytest.mark.parametrize("number", killed.SIGNALS)
+def test_a_build_that_is_ended_leaves_nothing(
+    tmp_path: Path, cache: Path, number: signal.Signals
+) -> None:
+    """Neither while cargo begins nor while a build script of the revision runs."""
+    begun, go = tmp_path / "begun", tmp_path / "go"
+    script = (
+        f'fn main() {{ std::fs::write({json.dumps(str(begun))}, "").unwrap();'
+        f" while !std::path::Path::new({json.dumps(str(go))}).exists()"
+        " { std::thread::sleep(std::time::Duration::from_millis(20)); } }"
+    )
+    folder = crate(tmp_path / "repo", returns(3), build=script)
+    spec = f"git:{folder}@HEAD"
+    command = [sys.executable, "-m", "llgbench.commands.cli", "engine", "path", spec]
+    for moment in (lambda text: "building llguidance HEAD" in text, lambda _: begun.exists()):
+        said = killed.end_when(moment, command, number)
+        assert "waiting for" not in said
+        assert not list(cache.rglob("*.so"))
+        assert not list(cache.rglob("*.part"))
+    go.touch()
+    lines: list[str] = []
+    library = git_build.build(git_build.parse(spec), lines.append)
+    assert number_of(library) == 3
+    assert not any(line.startswith("waiting") for line in lines)
+    assert not list((cache / "cargo" / "source").parent.glob("source"))
 
 
 @needs_cargo

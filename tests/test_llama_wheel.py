@@ -6,6 +6,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+import venv
 from pathlib import Path
 from types import ModuleType
 
@@ -61,3 +62,16 @@ def test_every_install_looks_there_first(tool: ModuleType) -> None:
         installs += [line for line in text.splitlines() if "--editable" in line]
     assert len(installs) >= 4
     assert all(f"{tool.LINK}" in line and "--find-links" in line for line in installs)
+
+
+def test_without_pip_it_says_so_in_one_line(tmp_path: Path) -> None:
+    place = tmp_path / "venv"
+    venv.create(place, with_pip=False, symlinks=True)
+    done = subprocess.run(
+        [place / "bin" / "python", ROOT / "tools" / "llama_wheel.py"],
+        env={"LLGBENCH_CACHE": str(tmp_path / "cache")},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    [line] = done.stderr.splitlines()
+    assert line.endswith("has no pip; run: python -m ensurepip")

@@ -7,10 +7,14 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from made_comparison import compared
+from made_records import entry, record
 
 from llgbench import output, shown
+from llgbench.compare import comparison
 
 PRINTS = """
 import sys
@@ -50,6 +54,46 @@ def test_json_is_json_in_every_encoding(encoding: str) -> None:
     assert done.returncode == 0, done.stderr
     text = done.stdout.decode(encoding)
     assert json.loads(text[text.index("{") :])["name"] == "café \udcff"
+
+
+def stored(folder: Path) -> tuple[Path, Path]:
+    """Write a record and a comparison; return the folder of the one and the file of the other."""
+    record(folder / "records", entry(vocab="/größe/→.gguf"), entry("token_to_piece"))
+    comparison.write(compared(), folder / "comparison.json")
+    return folder, folder / "comparison.json"
+
+
+SPM = ("--vocab", "llama-spm")
+
+
+@pytest.mark.usefixtures("_vocabs_here")
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+@pytest.mark.parametrize(
+    ("name", "arguments", "status"),
+    [
+        ("report", ["--print", "--results", "{folder}"], 0),
+        ("pr", ["--from", "{file}"], 1),
+        ("compare", ["wheel", "wheel", *SPM, "--case", "listed", "--output", "{folder}/c"], 0),
+        ("peers", ["--engine", "gbnf", *SPM, "--case", "listed", "--rounds", "1"], 0),
+        ("batch", ["--sequences", "2", "--threads", "1", "--steps", "20", *SPM,
+                   "--results", "{folder}"], 0),
+    ],
+)  # fmt: skip
+def test_every_command_prints_in_every_encoding(
+    tmp_path: Path, encoding: str, name: str, arguments: list[str], status: int
+) -> None:
+    folder, file = stored(tmp_path)
+    given = [word.format(folder=folder, file=file) for word in arguments]
+    done = subprocess.run(
+        [sys.executable, "-m", "llgbench.commands.cli", name, *given], capture_output=True,
+        check=False, env={**os.environ, "PYTHONIOENCODING": encoding},
+    )  # fmt: skip
+    assert done.returncode == status, done.stderr
+    assert b"Traceback" not in done.stderr
+    text = done.stdout.decode(encoding)
+    assert len(text) > 20
+    # What the encoding has stands as it is; all else in words of its own, not as question marks.
+    assert ("\\xb5" in text, "?" in text) == (False, False)
 
 
 def table(rows: list[output.Row], monkeypatch: pytest.MonkeyPatch, title: str = "") -> str:

@@ -5,16 +5,22 @@ from __future__ import annotations
 import hashlib
 import http.server
 import json
+import os
+import shutil
+import subprocess
 import sys
 import threading
+import venv
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import ROOT
 from packaging.tags import sys_tags
 
+import llgbench
 from llgbench import package_index, pip_settings
 from llgbench.engines import store, wheels
 from llgbench.errors import EngineError, PackageIndexError, UnavailableError
@@ -194,6 +200,34 @@ def test_without_pip_it_says_what_to_do(index: Index, monkeypatch: pytest.Monkey
     monkeypatch.delenv("PIP_INDEX_URL")
     with pytest.raises(UnavailableError, match=r"no pip.*ensurepip.*uv pip install pip.*INDEX_URL"):
         package_index.links("a")
+
+
+def test_commands_that_need_pip_say_so_in_one_line(tmp_path: Path) -> None:
+    """In an environment that has all but pip."""
+    place = tmp_path / "venv"
+    venv.create(place, with_pip=False, symlinks=True)
+    (site,) = place.glob("lib/python3.*/site-packages")
+    for path in {Path(p) for p in sys.path if p.endswith("site-packages")}:
+        for entry in path.iterdir():
+            if not (site / entry.name).exists() and not entry.name.startswith(("pip", "__edit")):
+                (site / entry.name).symlink_to(entry)
+    (site / "llgbench.pth").write_text(str(Path(llgbench.__file__).parents[1]))
+    (tmp_path / "checkout" / "grammars").mkdir(parents=True)
+    (tmp_path / "checkout" / "vocabs").mkdir()
+    (tmp_path / "checkout" / "engine").symlink_to(ROOT / "engine")
+    shutil.copy(ROOT / "vocabs" / "vocabs.toml", tmp_path / "checkout" / "vocabs")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PIP_", "UV_"))}
+    environment |= {"LLGBENCH_ROOT": str(tmp_path / "checkout"), "LLGBENCH_CACHE": str(tmp_path)}
+    for arguments in (["vocab", "fetch"], ["engine", "path", "pypi:1.7.6"]):
+        done = subprocess.run(
+            [place / "bin" / "python", "-P", "-m", "llgbench.commands.cli", *arguments],
+            env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 2, done.stderr
+        assert done.stdout == ""
+        line = done.stderr.splitlines()[-1]
+        assert line.startswith("llgbench: this Python has no pip, which knows the package index;")
+        assert "Traceback" not in done.stderr
 
 
 # ---- releases ----

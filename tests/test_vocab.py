@@ -3,13 +3,16 @@ from __future__ import annotations
 import io
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
 import tomllib
+from functools import partial
 from pathlib import Path
 
 import gguf as gguf_writer
+import killed
 import made_gguf
 import numpy as np
 import pytest
@@ -252,21 +255,62 @@ FETCH = (
 )
 
 
-def test_two_that_fetch_at_once(small: Path, tmp_path: Path) -> None:
-    """Both wait for who fetches, and say so; then one fetches, and the other has nothing to do."""
-    catalogue = small / "vocabs" / "vocabs.toml"
-    folder = tmp_path / "links"
+def offered(root: Path, folder: Path, before: int = 0) -> dict[str, str]:
+    """Offer the vocabulary of a checkout in a folder of pip's; return the variables that say so.
+
+    It is removed from the checkout, whose catalogue then names it alone.
+
+    Args:
+        root: the checkout.
+        folder: a new folder.
+        before: bytes of zeros that stand before it in the archive.
+    """
+    listed = root / "vocabs" / "vocabs.toml"
     folder.mkdir()
     archive = folder / "llama_cpp_python-0.3.36.tar.gz"
-    with tarfile.open(archive, "w") as tar:
-        tar.add(gguf(small), arcname=f"x/{gguf(small).name}")
-    head, *entries = catalogue.read_text().split("[[vocab]]")
+    with tarfile.open(archive, "w:gz", compresslevel=1) as tar:
+        info = tarfile.TarInfo("x/zeros")
+        info.size = before
+        tar.addfile(info, io.BytesIO(bytes(before)))
+        tar.add(gguf(root), arcname=f"x/{gguf(root).name}")
+    head, *entries = listed.read_text().split("[[vocab]]")
     recorded = tomllib.loads(head)["origin_sha256"]
     head = head.replace(recorded, files.sha256(archive, error=VocabError))
     one = next(entry for entry in entries if 'name = "llama-spm"' in entry)
-    catalogue.write_text(f"{head}[[vocab]]{one}")
-    gguf(small).unlink()
-    environment = {**os.environ, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(folder)}
+    listed.write_text(f"{head}[[vocab]]{one}")
+    gguf(root).unlink()
+    return {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(folder)}
+
+
+FETCHED = {"vocabs.toml", "fetch.lock", "ggml-vocab-llama-spm.gguf"}
+
+
+@pytest.mark.parametrize("number", killed.SIGNALS)
+def test_a_fetch_that_is_ended_leaves_nothing(
+    small: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    environment = {**offered(small, tmp_path / "links", 300 << 20), "LLGBENCH_ROOT": str(small)}
+    command = [sys.executable, "-m", "llgbench.commands.cli", "vocab", "fetch"]
+    for moment in ("0 of 1 vocabularies are here", "downloading", "extracting"):
+        said = killed.end_when(partial(_says, moment), command, number, environment)
+        assert "fetched and verified" not in said
+        assert {path.name for path in (small / "vocabs").iterdir()} <= FETCHED - {gguf(small).name}
+    done = subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "waiting" not in done.stderr
+    assert files.sha256(gguf(small), error=VocabError) == CATALOGUE["llama-spm"].sha256
+    assert {path.name for path in (small / "vocabs").iterdir()} == FETCHED
+
+
+def _says(words: str, text: str) -> bool:
+    return words in text
+
+
+def test_two_that_fetch_at_once(small: Path, tmp_path: Path) -> None:
+    """Both wait for who fetches, and say so; then one fetches, and the other has nothing to do."""
+    environment = {**os.environ, **offered(small, tmp_path / "links")}
     with files.locked(small / "vocabs" / "fetch.lock", "is a test"):
         children = [
             subprocess.Popen(
@@ -289,9 +333,7 @@ def test_two_that_fetch_at_once(small: Path, tmp_path: Path) -> None:
     ]  # fmt: skip
     assert all(not err for _, err in said)
     assert files.sha256(gguf(small), error=VocabError) == CATALOGUE["llama-spm"].sha256
-    assert {path.name for path in (small / "vocabs").iterdir()} == {
-        "vocabs.toml", "fetch.lock", gguf(small).name,
-    }  # fmt: skip
+    assert {path.name for path in (small / "vocabs").iterdir()} == FETCHED
 
 
 # ---- a catalogue of somebody else's ----

@@ -317,6 +317,24 @@ def file_of(bare: Path, revision: str) -> str:
     return path
 
 
+def test_the_night_fuzzes_for_a_time_that_is_bounded() -> None:
+    """`make fuzz` itself installs everything anew; here is read what it would run."""
+    job = YAML(typ="safe").load(NIGHTLY)["jobs"]["fuzz"]
+    last = job["steps"][-1]
+    assert last["run"] == "make fuzz"
+    assert last["timeout-minutes"] < job["timeout-minutes"] <= 120
+    # What it finds is no reason to publish nothing.
+    assert YAML(typ="safe").load(NIGHTLY)["jobs"]["publish"]["needs"] == "measure"
+    told = subprocess.run(
+        ["make", "--dry-run", "fuzz"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    assert re.search(r"LLGBENCH_FUZZ=2000 .*pytest .*-m fuzz$", told.strip())
+    marked = [
+        p for p in (ROOT / "tests").glob("test_*.py") if "@pytest.mark.fuzz\n" in p.read_text()
+    ]
+    assert len(marked) >= 6
+
+
 # ---- the action, and the job that proves it ----
 
 

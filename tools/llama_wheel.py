@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -50,7 +51,7 @@ def build(folder: Path, wanted: str) -> Path:
     """Build the wheel of a requirement into a folder; who comes second waits.
 
     Raises:
-        SystemExit: pip fails; its own words are on stderr.
+        SystemExit: there is no pip, or it fails; its own words are on stderr.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("a") as lock:
@@ -58,6 +59,9 @@ def build(folder: Path, wanted: str) -> Path:
         found = kept(folder, wanted)
         if found is not None:
             return found
+        if find_spec("pip") is None:
+            print(f"{sys.executable} has no pip; run: python -m ensurepip", file=sys.stderr)
+            sys.exit(2)
         print(f"building {wanted} for any processor: 9 minutes on two cores, once", flush=True)
         with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as place:
             command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]

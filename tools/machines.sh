@@ -3,9 +3,13 @@
 # machine may lack; what is skipped for it is listed with its reason.
 #
 #     tools/machines.sh            all of them
-#     tools/machines.sh NAME...    some: core valgrind cargo backtrace language home clock avx512
+#     tools/machines.sh NAME...    some: core valgrind cargo backtrace language home clock avx512,
+#                                  small (core, backtrace, language, home and clock at once) and
+#                                  bare (valgrind and cargo at once)
 #
-# PART names other tests than the part below.
+# PART names other tests than the part below; PART=tests is the whole suite:
+#
+#     PART=tests tools/machines.sh small bare
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 python=$(realpath -s "${PYTHON:-.venv/bin/python}")
@@ -35,7 +39,7 @@ suite() {
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-for name in "${@:-core valgrind cargo backtrace language home clock avx512}"; do
+for name in "${@:-core valgrind cargo backtrace language home clock avx512 small bare}"; do
     for one in $name; do
         mkdir -p "$scratch/$one"
         case $one in
@@ -57,6 +61,15 @@ for name in "${@:-core valgrind cargo backtrace language home clock avx512}"; do
             avx512)
                 # What the C library chooses at run time; under valgrind no program sees AVX-512.
                 suite "no AVX-512" env GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX512BW "$python"
+                ;;
+            small)
+                suite "one core, RUST_BACKTRACE, LANG=C, no HOME, no TSC" taskset -c 0 \
+                    env -u LC_ALL -u LC_CTYPE -u HOME LANG=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 \
+                    RUST_BACKTRACE=1 LLGBENCH_CLOCK=monotonic "$python"
+                ;;
+            bare)
+                without "$scratch/$one" valgrind cargo rustc rustup
+                suite "no valgrind, no cargo" env PATH="$scratch/$one" "$python"
                 ;;
             *) echo "unknown: $one" >&2; exit 2 ;;
         esac

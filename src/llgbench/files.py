@@ -143,9 +143,10 @@ def _path(kind: type, value: Any) -> Any:
 
 
 def write(path: Path, content: str | bytes, *, error: type[LlgbenchError] = FileError) -> None:
-    """Write a file beside its place, then rename it there: a reader sees the old or the new.
+    """Write a file without a name, then give it its name: a reader sees the old or the new.
 
-    The folder is made where it is missing. Two writers do not disturb each other: either wins.
+    The folder is made where it is missing. Two writers do not disturb each other: either wins. A
+    writer that is killed leaves nothing.
 
     Raises:
         LlgbenchError: of class ``error``; the file cannot be written. Nothing is left behind.
@@ -156,15 +157,42 @@ def write(path: Path, content: str | bytes, *, error: type[LlgbenchError] = File
     try:
         made = [p for p in path.parents if not p.exists()]
         path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("xb") as file:
+        with _nameless(part) as file:
             file.write(data)
-        part.replace(path)
+            file.flush()
+            if not part.exists() and not _named(file, path):
+                _named(file, part)
+        if part.exists():
+            part.replace(path)
     except OSError as why:
         raise error(f"cannot write {path}: {why.strerror}") from None
     finally:
         with suppress(OSError):
             part.unlink()
         _remove_empty(made)
+
+
+def _nameless(part: Path) -> BinaryIO:
+    """Open a file without a name beside ``part``; that one where the file system has none such."""
+    try:
+        descriptor = os.open(part.parent, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o666)
+    except OSError as why:
+        if why.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL):
+            raise
+        return part.open("xb")
+    return open(descriptor, "wb")
+
+
+def _named(file: BinaryIO, path: Path) -> bool:
+    """Give an open file a name; return False where there is one of that name."""
+    try:
+        # Only with a folder's descriptor does Python follow the link, which proc(5) asks for.
+        os.link(
+            f"/proc/self/fd/{file.fileno()}", path, src_dir_fd=file.fileno(), follow_symlinks=True
+        )
+    except FileExistsError:
+        return False
+    return True
 
 
 @contextmanager

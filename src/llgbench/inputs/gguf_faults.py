@@ -1,11 +1,13 @@
-"""What is wrong with a vocabulary that llama.cpp does not survive, in words a user can act on.
+"""What is wrong with a vocabulary that ends or stalls llama.cpp, in words a user can act on.
 
 llama.cpp asserts what it relies on and names a line of its source. This module reads the same file
-by the gguf package and looks for what is behind the assertions that real files run into.
+by the gguf package and looks for what is behind the assertions that real files run into, and behind
+a loop that never ends.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,10 @@ from llgbench.isolated import Limits
 
 # The largest vocabularies are read in three seconds; the gguf package never ends on some files.
 SECONDS = 30.0
+
+# For trying a file in llama.cpp: far above what the largest take. A tokenizer that never ends would
+# else first fill three quarters of the machine's memory.
+TRIAL = Limits(120.0, 4096)
 
 
 def diagnose(path: Path) -> str | None:
@@ -43,7 +49,23 @@ def fault(model: str, tokens: Sequence[bytes]) -> str | None:
         for byte in range(256):
             if b"<0x%02X>" % byte not in first and bytes([byte]) not in first:
                 return f"the vocabulary has no token for byte {byte:#04x}"
+    if model == "rwkv":  # llm_tokenizer_rwkv_session::tokenize looks for ever where none matches
+        spelled = {_spelled(token) for token in tokens}
+        for byte in sorted({token[0] for token in spelled if token}):
+            if bytes([byte]) not in spelled:
+                return f"tokens begin with byte {byte:#04x}, and it is not a token by itself"
     return None
+
+
+def _spelled(token: bytes) -> bytes:
+    r"""Return an RWKV token's bytes, of which a file has ``\t``, ``\x0a`` and their like."""
+    return re.sub(rb"\\(?:x([0-9a-f]{2})|(.))", _escape, token, flags=re.DOTALL)
+
+
+def _escape(match: re.Match[bytes]) -> bytes:
+    if match[1] is not None:
+        return bytes.fromhex(match[1].decode())
+    return {b"t": b"\t", b"n": b"\n", b"r": b"\r"}.get(match[2], match[2])
 
 
 def examine(path: Path) -> str | None:

@@ -288,7 +288,7 @@ def rehearse(name: str, root: Path | None = None) -> None:
             raise catalogue.not_fetched(name)
         return
     try:
-        isolated.call(exercise, name)
+        isolated.call_within(gguf_faults.TRIAL, exercise, name)
     except ProcessError as error:
         path = catalogue.vocab_path(name, root)
         known = gguf_faults.diagnose(path) or str(error)

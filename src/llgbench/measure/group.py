@@ -50,17 +50,24 @@ def run(group: Group, bench: Workbench, tally: Tally, stage: Stage) -> Iterator[
         return
     ready: dict[Configuration, Ready] = {}
     verdicts: dict[Configuration, Verdict] = {}
-    for at, configuration in enumerate(listed):
+    known = {configuration: _known(group, configuration) for configuration in listed}
+    # What is judged already comes last and without its reference: building tokenizers takes
+    # seconds, and a run that is killed again and again is to get further each time.
+    for at, configuration in sorted(
+        enumerate(listed), key=lambda pair: len(known[pair[1]]) == len(traces)
+    ):
         try:
             stage.set(Doing.TOKENIZER, at)
             item = prepare(configuration, subject, bench)
-            judgements = _known(group, configuration)
+            judgements = known[configuration]
             for number, (text, trace) in enumerate(zip(subject.texts, traces, strict=True)):
                 if number in judgements:
                     continue
+                stage.set(Doing.TOKENIZER, at)
+                reference = bench.reference(item)
                 stage.set(Doing.JUDGING, at, number)
                 judgements[number] = checks.judge_text(
-                    item.tokenizer, item.reference, item.grammar, text, trace, bench.vocab
+                    item.tokenizer, reference, item.grammar, text, trace, bench.vocab
                 )
                 tally.inside_ns += judgements[number].inside_ns
                 yield Judged(configuration, number, judgements[number])
@@ -70,6 +77,7 @@ def run(group: Group, bench: Workbench, tally: Tally, stage: Stage) -> Iterator[
             yield NotAvailable(configuration, _reason(error, subject))
         else:
             ready[configuration] = item
+    ready = {c: ready[c] for c in listed if c in ready}
     if ready:
         yield from _measured(group, ready, traces, tally, stage)
     for configuration, item in ready.items():

@@ -85,6 +85,14 @@ class Workbench:
             self._tally.setup_ns += time.monotonic_ns() - started - tokenizer.build_ns
         return self._tokenizers[key]
 
+    def reference(self, item: Ready) -> Tokenizer:
+        """Return the tokenizer that a configuration is judged against, built once.
+
+        Raises:
+            UnavailableError: the engine lacks what it needs.
+        """
+        return self.tokenizer(item.engine, reference_of(item.variant))
+
     def close(self) -> None:
         """Close the tokenizers, then the vocab."""
         self._stack.close()
@@ -130,7 +138,6 @@ class Ready:
     engine_name: str
     engine: Engine
     tokenizer: Tokenizer
-    reference: Tokenizer
     grammar: str
 
 
@@ -144,9 +151,8 @@ def prepare(configuration: Configuration, subject: Case, bench: Workbench) -> Re
     variant = get(configuration.variant)
     name, engine = bench.engine(configuration)
     tokenizer = bench.tokenizer(engine, variant)
-    reference = bench.tokenizer(engine, reference_of(variant))
     grammar = subject.lark(bridge.options(engine, variant))
-    return Ready(configuration, variant, name, engine, tokenizer, reference, grammar)
+    return Ready(configuration, variant, name, engine, tokenizer, grammar)
 
 
 def judge(
@@ -158,7 +164,13 @@ def judge(
         GrammarError: the grammar does not compile.
     """
     return checks.judge(
-        item.tokenizer, item.reference, item.variant, subject, item.grammar, traces, bench.vocab
+        item.tokenizer,
+        bench.reference(item),
+        item.variant,
+        subject,
+        item.grammar,
+        traces,
+        bench.vocab,
     )
 
 
