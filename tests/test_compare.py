@@ -292,7 +292,7 @@ def test_the_fallback_cannot_be_switched_on_where_there_is_none() -> None:
 # So wide a threshold that the answer is clear at the first look, and enough time for that look
 # where other things run too.
 CHEAP = (
-    "--vocab", "llama-spm", "--case", "listed", "--threshold", "0.3", "--budget", "45",
+    "--vocab", "llama-spm", "--case", "listed", "--threshold", "0.3", "--budget", "90",
 )  # fmt: skip
 
 
@@ -307,7 +307,7 @@ def run_cli(*arguments: str, output: Path) -> subprocess.Popen[str]:
 @pytest.mark.usefixtures("_vocabs_here")
 def test_an_engine_against_itself_says_what_the_machine_sees(tmp_path: Path) -> None:
     process = run_cli("--self", "wheel", "--json", output=tmp_path)
-    shown, said = process.communicate(timeout=120)
+    shown, said = process.communicate(timeout=300)
     assert process.returncode == 0, said
     found = json.loads(shown)
     assert found["self"]
@@ -346,7 +346,7 @@ def test_a_real_worker_that_is_killed_leaves_the_others(tmp_path: Path) -> None:
         time.sleep(0.01)
     assert victim is not None, "no second worker was seen"
     os.kill(victim, signal.SIGKILL)
-    shown, said = process.communicate(timeout=120)
+    shown, said = process.communicate(timeout=300)
     assert process.returncode == 0, said
     found = json.loads((tmp_path / "comparison.json").read_text())
     assert found["lost"] == ["process 2: killed by SIGKILL"]

@@ -23,7 +23,7 @@ from llgbench.compare.table import Measured, table
 from llgbench.compare.worker import run
 from llgbench.engines import registry
 from llgbench.errors import UnavailableError
-from llgbench.fallback import counted as overhead_counting
+from llgbench.fallback import counted_jobs
 from llgbench.measure import callgrind
 from llgbench.measure.callgrind import Dump
 from llgbench.measure.counter import Recorded
@@ -195,7 +195,7 @@ def test_functions_are_counted_by_themselves(tmp_path: Path) -> None:
         stock = registry.get("stock")
     except UnavailableError as error:
         pytest.skip(str(error))
-    job = overhead_counting.json_job({"off": stock}, "", "llama-spm", ("listed",), tmp_path)
+    job = counted_jobs.json_job({"off": stock}, "", "llama-spm", ("listed",), tmp_path)
     plain, by_function = (callgrind.run(job, 0, functions=wanted) for wanted in (False, True))
     assert [d.instructions for d in plain] == [d.instructions for d in by_function]
     assert not any(dump.functions for dump in plain)

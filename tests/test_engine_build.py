@@ -11,7 +11,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from test_fallback import built
+from fallback_engine import built
 
 from llgbench import paths
 from llgbench.engines import build as engine_build

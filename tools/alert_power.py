@@ -212,8 +212,8 @@ def main() -> None:
         print(f"| --- | --- |{' ---: |' * len(AFTER)}")
         for noise in (n for n in NOISE if n.beside or not n.walk):
             for step in STEPS:
-                work = partial(detected, given.split, noise, given.threshold, given.released, step)
-                share = np.mean(list(pool.map(work, seeds, chunksize=8)), axis=0)
+                found = partial(detected, given.split, noise, given.threshold, given.released, step)
+                share = np.mean(list(pool.map(found, seeds, chunksize=8)), axis=0)
                 cells = " | ".join(f"{x:.0%}" for x in share)
                 print(f"| {noise.name} | {step:.0%} | {cells} |", flush=True)
 

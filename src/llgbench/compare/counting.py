@@ -30,6 +30,7 @@ from llgbench.compare.table import Measured, table
 from llgbench.measure import callgrind
 from llgbench.measure.callgrind import Dump
 from llgbench.measure.counter import Recorded
+from llgbench.records import stats
 from llgbench.records import times as record_times
 
 # Processes, each with seeds of its own, which move a count by some tenths of a percent.
@@ -252,13 +253,15 @@ def count_metrics(counts: Counts) -> dict[str, float]:
     samples above them.
     """
     tbm = _tbm(counts)
-    first = np.array(counts["mask"], float).reshape(len(tbm), -1)[:, 0]
+    compiled = np.array(counts["compile"], np.uint64).reshape(-1, 1)
+    masks = np.array(counts["mask"], np.uint64).reshape(len(tbm), -1)
+    ttfm = stats.pool(record_times.ttfms(list(compiled), list(masks)))
     return {
         "TBM mean": float(tbm.mean()),
         "TBM p50": float(np.percentile(tbm, 50)),
         "TBM p99": float(np.percentile(tbm, 99)),
         "TBM max": float(np.median(tbm, axis=0).max()),
-        "TTFM": float(np.mean(np.array(counts["compile"]) + first)),
+        "TTFM": float(np.mean(ttfm)),
         "consume": float(np.median(counts["consume"])),
     }
 

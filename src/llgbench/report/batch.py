@@ -13,7 +13,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from llgbench.decode.batch_recording import FOLDER, Summary, require, summarize, verdict
+from llgbench.decode.batch_summary import FOLDER, Summary, require, summarize, verdict
 from llgbench.records import record as records
 from llgbench.records.entry import Entry
 from llgbench.records.record import Record
