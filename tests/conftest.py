@@ -8,7 +8,7 @@ the way to a test's own build stays there too.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -36,16 +36,53 @@ settings.load_profile("llgbench")
 FUZZ = int(os.environ.get("LLGBENCH_FUZZ", "200"))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Say which tests share a process where several run (pytest-xdist, ``--dist loadgroup``).
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--cpu", type=int, default=0, metavar="N",
+        help="List the N tests that need most CPU time, with that of the processes they start.",
+    )  # fmt: skip
 
-    A file's tests do, so that its fixtures are made once and what two of them may not do at once
-    they do not; tests of each vocabulary of the catalogue do, since opening all takes a while.
-    """
-    for item in items:
-        shared = "every_vocab" in getattr(item, "fixturenames", ())
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group("every_vocab" if shared else item.path.stem))
+
+def _cpu_s() -> float:
+    return sum(os.times()[:4])  # user and system time of this process and its ended children
+
+
+class _Cpu:
+    """CPU time of each phase of a test: unlike wall time, much the same on a loaded machine."""
+
+    def __init__(self) -> None:
+        self.before = _cpu_s()
+
+    def pytest_collection_finish(self) -> None:
+        self.before = _cpu_s()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self,
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        now = _cpu_s()
+        report.user_properties = [*report.user_properties, ("cpu_s", now - self.before)]
+        self.before = now
+        return report
+
+    def pytest_terminal_summary(
+        self, terminalreporter: pytest.TerminalReporter, config: pytest.Config
+    ) -> None:
+        spent: dict[str, float] = {}
+        for reports in terminalreporter.stats.values():
+            for report in reports:
+                for name, value in getattr(report, "user_properties", ()):
+                    if name == "cpu_s":
+                        spent[report.nodeid] = spent.get(report.nodeid, 0) + value
+        terminalreporter.section(f"{sum(spent.values()):.0f} s of CPU time")
+        for test in sorted(spent, key=lambda test: -spent[test])[: config.getoption("--cpu")]:
+            terminalreporter.line(f"{spent[test]:7.1f} {test}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--cpu"):
+        config.pluginmanager.register(_Cpu())
 
 
 class Lab:

@@ -37,13 +37,14 @@ def write_commit(
     environment: str = ENVIRONMENT,
     version: str | None = "1",
     started_ms: int | None = None,
+    parameters: Sequence[str] = ("listed",),
     **more: Any,
 ) -> Path:
-    """Write what was measured at one commit, every benchmark with one parameter."""
+    """Write what was measured at one commit, every benchmark with one choice of parameters."""
     results = {}
     for benchmark, value in values.items():
         number, half = value if isinstance(value, tuple) else (value, None)
-        row: list[Any] = [[number], [["'listed'"]], version, started_ms]
+        row: list[Any] = [[number], [[repr(p)] for p in parameters], version, started_ms]
         if half is not None and number is not None:
             row += [0.5, [number - half], [number + half]]
         results[benchmark] = row

@@ -21,6 +21,7 @@ import gguf  # noqa: F401  # loaded once
 from llgbench import isolated, processes
 from llgbench.errors import LlgbenchError
 from llgbench.inputs import gguf_faults
+from llgbench.last_words import last_words
 from llgbench.llama import api, vocab
 
 SECONDS = 5  # of a core
@@ -74,7 +75,7 @@ def apart(function: Callable[[str], str], path: str) -> dict[str, object]:
         said.seek(0)
         words.seek(0)
         found = json.loads(said.read() or b"{}")
-        last = processes.last_words(words.read().decode(errors="replace"))
+        last = last_words(words.read().decode(errors="replace"))
         status = os.waitstatus_to_exitcode(code)
         if status in (-signal.SIGKILL, -signal.SIGXCPU):
             # As isolated.call and the supervisor say of a call that hangs.

@@ -11,11 +11,15 @@ from typing import Any
 
 import pytest
 from asv.config import Config
+from click.testing import CliRunner
 
 from llgbench import paths
 from llgbench.asv import config as asv_config
-from llgbench.asv import metrics
+from llgbench.asv import metrics, references
 from llgbench.asv.commit_benchmarks import ratio_twin
+from llgbench.asv.references import Link
+from llgbench.commands.alerts import asv_command
+from llgbench.compare.side import Side
 from llgbench.engines import registry
 from llgbench.errors import InputError, RecordError, UnknownNameError
 
@@ -84,6 +88,35 @@ def test_asv_refuses_what_it_could_not_measure(
     monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(InputError, match="cargo"):
         asv_config.write(checkout)
+
+
+def test_the_command_chains_the_reference_so_far(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is measured is proven in test_references.py; here, of what, and where it is kept."""
+    wheel = registry.get("wheel")
+    (checkout.parent / "old.so").write_bytes(wheel.path.read_bytes() + b"\0")
+    asked: list[Any] = []
+
+    def measure(old: Side, new: Side, *suite: tuple[str, ...]) -> Link:
+        asked.append((new.sha256, *suite))
+        return Link(
+            old=old.sha256, new=new.sha256, old_release="1.0", new_release="1.1",
+            date="2026-12-01", ratios={"listed | llama-spm": {"consume": [0.9, 0.91]}},
+            same_masks={"listed | llama-spm": True},
+        )  # fmt: skip
+
+    monkeypatch.setattr(references, "measure", measure)
+    monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}")
+    arguments = ["--repo", str(checkout), "--case", "listed", "--vocab", "llama-spm"]
+    arguments += ["--chain", str(checkout.parent / "old.so")]
+    done = CliRunner().invoke(asv_command, arguments, catch_exceptions=False)
+    assert done.exit_code == 0
+    assert asked == [(wheel.sha256, ("listed",), ("llama-spm",))]
+    assert "takes 0.905 to 0.905 of the time of 1.1" in done.stderr
+    folder = checkout.with_name("llguidance-asv")
+    (kept,) = references.read(folder / "results" / references.FILE)
+    assert kept.new in (folder / "benchmarks" / "masks.py").read_text()
 
 
 @pytest.mark.parametrize("path", ["asv.conf.json", "results/reference.json"])

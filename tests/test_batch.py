@@ -6,7 +6,9 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +19,16 @@ import pytest
 from conftest import Lab
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from test_plots import assert_readable, panels
 
 from llgbench.asv import batch_suite
 from llgbench.asv.cells import Run
 from llgbench.commands.batch import row
 from llgbench.commands.options import numbers
-from llgbench.decode import batch, batch_recording
-from llgbench.decode.batch import WARM_UP, Batch, Method, Plan
-from llgbench.decode.batch_recording import Request, require, summarize
+from llgbench.decode import batch_recording
+from llgbench.decode.batch import WARM_UP, Batch, Plan
+from llgbench.decode.batch_recording import Request
+from llgbench.decode.batch_summary import METHODS, Method, require, summarize
 from llgbench.decode.measurement import decodable
 from llgbench.engines.engine import TokenArray, Tokenizer
 from llgbench.errors import GrammarError, InputError, RecordError, UnavailableError
@@ -54,7 +58,9 @@ def tool_call(lab: Lab) -> Iterator[Batch]:
 
 @pytest.fixture(scope="module")
 def record(tmp_path_factory: pytest.TempPathFactory, _vocabs_here: None) -> Record:
-    request = Request(sequences=(1, 5), threads=(1, 2), steps=40, shape="nano")
+    request = Request(
+        vocabs=("llama-spm",), sequences=(1, 5), threads=(1, 2), steps=40, shape="nano"
+    )
     return batch_recording.record(request, tmp_path_factory.mktemp("batch"))
 
 
@@ -75,7 +81,7 @@ def test_the_truth_is_what_a_matcher_says(lab: Lab, tool_call: Batch) -> None:
                 assert matcher.consume(token)
 
 
-@pytest.mark.parametrize("method", batch.METHODS)
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("threads", [1, 2, 5])
 @pytest.mark.parametrize("sequences", [1, 3, 40])
 def test_every_mask_of_a_batch_is_the_same_as_alone(
@@ -103,7 +109,7 @@ def test_no_plan_changes_a_mask(
 def test_a_cold_elder_has_the_same_masks_and_is_left_as_it_is(lab: Lab) -> None:
     tokenizer = lab.tokenizer(BPE, "greedy_tokenize")
     with Batch(tokenizer, case_file.load(CASE).lark(), traces(lab), cold=True) as cold:
-        for method in batch.METHODS:
+        for method in METHODS:
             assert cold.run(Plan(6, 2, steps=60), method).fault == ""
 
 
@@ -254,7 +260,7 @@ def test_what_cannot_be_done_is_refused(tool_call: Batch) -> None:
 
 def test_a_record_has_every_batch(record: Record) -> None:
     found = [(e.facts["sequences"], e.facts["threads"], e.facts["method"]) for e in record.entries]
-    assert found == [(n, t, m) for t in (1, 2) for n in (1, 5) for m in batch.METHODS]
+    assert found == [(n, t, m) for t in (1, 2) for n in (1, 5) for m in METHODS]
     for entry in record.entries:
         require(entry, "here")
         assert entry.verdict["label"] == "right"
@@ -290,8 +296,34 @@ def test_the_report_draws_and_lists_it(record: Record, tmp_path: Path) -> None:
     assert "synthetic nano on cpu" in text
 
 
+def test_the_picture_is_readable_and_tells_lines_apart(record: Record) -> None:
+    """Lines that coincide as well: each is thinner than those under it, with marks of its own."""
+    others = [
+        replace(
+            e, configuration=replace(e.configuration, vocab=v, variant="greedy_lexeme_fallback")
+        )
+        for e in record.entries
+        for v in ("gemma-4", "a-vocabulary-of-a-long-name")
+    ]
+    for entries in (record.entries, [*record.entries, *others]):
+        figure = report_batch.picture(replace(record, entries=tuple(entries)))
+        assert figure is not None
+        assert_readable(figure)
+        for ax in panels(figure):
+            lines = [of for of in ax.get_lines() if "thread" in str(of.get_label())]
+            assert len(lines) == 4
+            for under, over in pairwise(lines):
+                assert under.get_linewidth() > over.get_linewidth()
+                assert under.get_markersize() > over.get_markersize()
+            assert len({of.get_marker() for of in lines}) == 4
+            assert {of.get_markerfacecolor() for of in lines} == {"white"}
+            (decode,) = (of for of in ax.get_lines() if of.get_label() == "decode")
+            assert decode.get_color() not in {of.get_color() for of in lines}
+
+
 @pytest.mark.usefixtures("_vocabs_here")
 def test_asv_gets_every_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_suite, "VOCAB", "llama-spm")
     monkeypatch.setattr(batch_suite, "request", partial(batch_suite.request, steps=60))
     run = Run(str(tmp_path), "batch", str(tmp_path / "results"))
     for threads in batch_suite.THREADS:
@@ -310,13 +342,14 @@ def llgbench(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.usefixtures("_vocabs_here")
 def test_the_command_prints_a_table_and_json(tmp_path: Path) -> None:
-    given = ["batch", "--sequences", "2,3", "--threads", "2", "--steps", "20", "--draft", "2"]
-    done = llgbench(*given, "--results", str(tmp_path), "--json")
+    given = ["batch", "--vocab", "llama-spm", "--sequences", "2,3", "--threads", "2"]
+    given += ["--steps", "20"]
+    done = llgbench(*given, "--draft", "2", "--results", str(tmp_path), "--json")
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     assert [b["seqs"] for b in found["batches"]] == [2, 3]
     assert all(b["validate avg"] > 0 and b["verdict"] == "right" for b in found["batches"])
-    table = llgbench(*given[:7], "--results", str(tmp_path))
+    table = llgbench(*given, "--results", str(tmp_path))
     assert "no decode was timed" in table.stdout
     assert table.stdout.count("llg_par_compute_mask") == 2
 
@@ -332,7 +365,10 @@ def test_the_command_prints_a_table_and_json(tmp_path: Path) -> None:
         (["--shape", "nano", "--model", "x.gguf"], "not both"),
         (["--case", "nowhere"], "unknown case"),
         (["--model", "nowhere.gguf"], "no such model"),
-        (["--shape", "nano", "--device", "cuda7", "--sequences", "1"], "no such device, only CPU"),
+        (
+            ["--shape", "nano", "--device", "cuda7", "--vocab", "llama-spm"],
+            "no such device, only CPU",
+        ),
         (["--variant", "token_to_piece", "--vocab", "llama-spm", "--steps", "5"], "a mask fails"),
     ],
 )

@@ -3,19 +3,18 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from conftest import FUZZ, ROOT
-from hypothesis import HealthCheck, given, settings
+from conftest import ROOT
+from hypothesis import given
 from hypothesis import strategies as st
+from mutations import MUTATIONS, fine, mutated
 
-from llgbench.engines.engine import Engine, Tokenizer
-from llgbench.errors import CaseError, GrammarError, LlgbenchError, UnknownNameError
+from llgbench.engines.engine import Tokenizer
+from llgbench.errors import CaseError, GrammarError, UnknownNameError
 from llgbench.inputs import case_file, case_text
-from llgbench.inputs.case import REJECTED, Case, Outcome, Text
-from llgbench.inputs.maskbench import TEXT_FORMATS, TextFormat, load_maskbench
+from llgbench.inputs.case import REJECTED, Outcome, Text
 
 NAMES = case_file.names(ROOT)
 
@@ -299,112 +298,6 @@ def test_a_digest_is_of_what_is_measured(tmp_path: Path) -> None:
     assert case_file.load("x", write(tmp_path / "g", GOOD, 'start: "ac"')).digest != base
 
 
-# ---- MaskBench ----
-
-
-def test_a_maskbench_folder(maskbench: Path) -> None:
-    found = load_maskbench(maskbench)
-    files = sorted(maskbench.glob("*.json"))
-    assert [c.name for c in found] == [path.stem for path in files]
-    assert all(c.kind == "json_schema" and c.tags == ("maskbench",) for c in found)
-    for loaded, path in zip(found, files, strict=True):
-        content = json.loads(path.read_text())
-        assert json.loads(loaded.source) == content["schema"]
-        assert len(loaded.texts) == len(content["tests"])
-        for text, test in zip(loaded.texts, content["tests"], strict=True):
-            assert json.loads(text.data) == test["data"]
-            assert text.stock == text.fallback == (Outcome() if test["valid"] else REJECTED)
-
-
-def test_maskbench_texts_are_accepted_as_they_should(maskbench: Path, wheel: Engine) -> None:
-    from llgbench.errors import GrammarError
-    from llgbench.inputs.variant import REFERENCE
-    from llgbench.measure.outcomes import outcome
-
-    judged = 0
-    for loaded in load_maskbench(maskbench)[::10]:
-        try:
-            for text in loaded.texts:
-                found = outcome(wheel, loaded, text, REFERENCE)
-                assert text.stock is not None
-                assert text.stock.met_by(found), (loaded.name, text.name)
-                judged += 1
-        except GrammarError:
-            continue  # a schema that llguidance does not take
-    assert judged > 20
-
-
-def one(tmp_path: Path, content: object) -> Case:
-    (tmp_path / "a.json").write_text(json.dumps(content))
-    (only,) = load_maskbench(tmp_path)
-    return only
-
-
-def test_a_maskbench_file_is_written_as_its_runner_does(tmp_path: Path) -> None:
-    data = {"a": [1, "é"], "b": 10**30}
-    content = {"schema": True, "tests": [{"data": data, "valid": True}]}
-    loaded = one(tmp_path, content)
-    assert loaded.source == "true"
-    written = json.dumps(data, indent=None, ensure_ascii=False)
-    assert loaded.texts[0].data.decode() == written
-    assert written.startswith('{"a": [1, "é"], "b": 1000')
-    assert loaded.texts[0].name == "valid-0"
-    assert one(tmp_path, {"schema": {}}).texts == ()
-
-
-def test_the_formats_of_maskbench_texts_are_cases_of_their_own(tmp_path: Path) -> None:
-    content = {"schema": True, "tests": [{"data": {"a": [1]}, "valid": True}]}
-    (tmp_path / "a.json").write_text(json.dumps(content))
-    loaded = [load_maskbench(tmp_path, text_format)[0] for text_format in TEXT_FORMATS]
-    assert [c.name for c in loaded] == ["a", "a+compact", "a+indent2"]
-    assert len({c.digest for c in loaded}) == 3
-    assert [c.texts[0].data for c in loaded] == [
-        b'{"a": [1]}',
-        b'{"a":[1]}',
-        b'{\n  "a": [\n    1\n  ]\n}',
-    ]
-
-
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        ("[]", "Expected `object`"),
-        ('{"tests": []}', "missing required field `schema`"),
-        ('{"schema": {}, "tests": 5}', r"Expected `array`, got `int` - at `\$\.tests`"),
-        ('{"schema": {}, "tests": {"a": 1}}', r"at `\$\.tests`"),
-        ('{"schema": {}, "tests": [5]}', r"at `\$\.tests\[0\]`"),
-        ('{"schema": {}, "tests": [{"data": 1}]}', "missing required field `valid`"),
-        ('{"schema": {}, "tests": [{"data": 1, "valid": "no"}]}', r"at `\$\.tests\[0\]\.valid`"),
-        ('{"schema": {}, "tests": [{"data": "\\ud800", "valid": true}]}', "test 0 is not UTF-8"),
-        ('{"schema": {"const": "\\ud800"}, "tests": []}', "schema is not UTF-8"),
-        ('{"\\ud800": 1, "schema": {}}', "surrogates not allowed"),
-        ('{"schema": {"const": NaN}}', "NaN is not JSON"),
-        ('{"schema": {}, "tests": [{"data": -Infinity, "valid": true}]}', "-Infinity is not JSON"),
-        ('{"schema": {}, "tests": [{"data": 1e999, "valid": true}]}', "test 0: Out of range"),
-        ('{"schema": ' + "[" * 100_000, "nested too deeply"),
-        ('{"schema": 1' + "0" * 5000 + "}", "4300 digits"),
-    ],
-)
-def test_a_malformed_maskbench_file(tmp_path: Path, content: str, why: str) -> None:
-    (tmp_path / "a.json").write_text(content)
-    with pytest.raises(CaseError, match=why) as caught:
-        load_maskbench(tmp_path)
-    assert str(tmp_path / "a.json") in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_no_maskbench_files(tmp_path: Path) -> None:
-    for folder in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(CaseError, match=r"no MaskBench files \(\*\.json\) there"):
-            load_maskbench(folder)
-    (tmp_path / "a.json").write_text("{")
-    with pytest.raises(CaseError, match=r"a\.json"):
-        load_maskbench(tmp_path)
-    (tmp_path / "a.json").write_bytes(b"\xff")
-    with pytest.raises(CaseError, match="not UTF-8 at byte 0"):
-        load_maskbench(tmp_path)
-
-
 # ---- options of a grammar's own, and its line numbers ----
 
 
@@ -630,60 +523,12 @@ def test_a_recorded_outcome_is_met() -> None:
 
 # ---- whatever is in the files, a case or one line ----
 
-MUTATIONS = settings(
-    max_examples=FUZZ,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-
 CASE_FILES = (
     GOOD,
     FAMILY,
     'options = { a = [1, { b = 2.5 }] }\n[[texts]]\ntext = "<a>"\nspecial_tokens = ["<a>"]\n'
     'stock = { reject_at = "end" }\n',
 )
-MASKBENCH_FILE = json.dumps(
-    {
-        "description": "d",
-        "schema": {"type": "object", "properties": {"a": {"enum": ["é", None, 1.5]}}},
-        "tests": [{"data": {"a": 1}, "valid": False}, {"data": [True, "x"], "valid": True}],
-    }
-)
-# What a mutation puts in: pieces of the formats, numbers at their limits, bytes that are no text.
-PIECES = st.one_of(
-    st.sampled_from(
-        [
-            *(bytes([byte]) for byte in b'"[]{}=,\n/@\0\xff'),
-            *(b"[[texts]]\n", b"nan", b"inf", b"NaN", b"Infinity", b"true", b"1979-05-27", b"-1"),
-            *(b"1e999", b"9" * 20, b"9" * 5000, b"\\ud800", b"..", b"[" * 2000, b"$n"),
-            b'file = "/etc/passwd"\n',
-        ]
-    ),
-    st.binary(max_size=4),
-)
-
-
-@st.composite
-def mutated(draw: st.DrawFn, originals: tuple[str, ...]) -> bytes:
-    data = draw(st.sampled_from(originals)).encode()
-    for _ in range(draw(st.integers(1, 4))):
-        start = draw(st.integers(0, len(data)))
-        cut = draw(st.integers(0, 12))
-        data = data[:start] + draw(PIECES) + data[start + cut :]
-    return data
-
-
-def fine(read: Callable[[], Sequence[Case]]) -> None:
-    """Read a case and all that is made of it, or be told in one line."""
-    said = "one line"
-    try:
-        for loaded in read():
-            loaded.lark({"x": 1}).encode()
-            assert len(loaded.digest) == 16
-            assert sum(len(text.data) for text in loaded.texts) <= case_text.LIMIT
-    except LlgbenchError as error:
-        said = str(error)
-    assert said
-    assert "\n" not in said
 
 
 @pytest.mark.fuzz
@@ -700,12 +545,3 @@ def test_a_mutated_case(tmp_path: Path, toml: bytes, lark: bytes) -> None:
             case_file.load(name, tmp_path) for name in (*case_file.names(tmp_path), f"{folder}@2")
         ]
     )
-
-
-@pytest.mark.fuzz
-@MUTATIONS
-@given(content=mutated((MASKBENCH_FILE,)), text_format=st.sampled_from(TEXT_FORMATS))
-def test_a_mutated_maskbench_file(tmp_path: Path, content: bytes, text_format: TextFormat) -> None:
-    (tmp_path / "a.json").write_bytes(content)
-    fine(lambda: load_maskbench(tmp_path, text_format))
-    fine(lambda: [case_file.from_files(tmp_path / "a.json", [tmp_path / "a.json"])])

@@ -1,4 +1,4 @@
-"""Chained ratios: a new reference engine changes no commit's place among the others."""
+"""Chained ratios: what a factor between two reference engines says, and how sure it is."""
 
 from __future__ import annotations
 
@@ -9,64 +9,38 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llgbench.compare.chain import Link, carried, link
-from llgbench.errors import CompareError
+from llgbench.asv.chain import UNCHANGED, factor
 
-costs = st.dictionaries(
-    st.sampled_from("abcdef"), st.floats(1, 1000, allow_nan=False), min_size=1, max_size=6
-)
+costs = st.floats(1, 1000)
 
 
-@given(costs, st.floats(1, 1000), st.floats(1, 1000))
+@given(st.lists(costs, min_size=1), costs, costs)
 def test_a_carried_ratio_is_that_to_the_new_reference(
-    commits: dict[str, float], old: float, new: float
+    commits: list[float], old: float, new: float
 ) -> None:
-    to_old = {name: [cost / old] * 3 for name, cost in commits.items()}
-    last = list(commits)[-1]
-    by = link(to_old, {last: [commits[last] / new] * 3})
-    assert by.commits == (last,)
-    assert by.factor == pytest.approx(old / new)
+    by = factor([old / new] * 3)
     assert by.error == pytest.approx(0, abs=1e-9)
-    history = carried({name: cost / old for name, cost in commits.items()}, by)
-    assert history == pytest.approx({name: cost / new for name, cost in commits.items()})
+    carried = [cost / old * by.value for cost in commits]
+    assert carried == pytest.approx([cost / new for cost in commits])
 
 
-def test_the_error_is_that_of_the_link() -> None:
-    """Over many links between the same two references, factors vary by what each says of itself."""
+def test_the_error_is_that_of_the_factor() -> None:
+    """Over many measurements of the same two, factors vary by what each says of itself."""
     random = np.random.default_rng(7)
-
-    def one() -> Link:
-        old, new = (scale * random.lognormal(0, 0.02, 12) for scale in (1.0, 0.9))
-        return link({"c": old.tolist()}, {"c": new.tolist()})
-
-    links = [one() for _ in range(400)]
-    factors = np.log([by.factor for by in links])
-    assert factors.mean() == pytest.approx(math.log(0.9), abs=0.002)
-    assert np.mean([by.error for by in links]) == pytest.approx(factors.std(), rel=0.15)
+    found = [factor((0.9 * random.lognormal(0, 0.02, 12)).tolist()) for _ in range(400)]
+    logs = np.log([by.value for by in found])
+    assert logs.mean() == pytest.approx(math.log(0.9), abs=0.002)
+    assert np.mean([by.error for by in found]) == pytest.approx(logs.std(), rel=0.15)
 
 
-def test_more_commits_make_a_better_link_unless_they_disagree() -> None:
-    random = np.random.default_rng(7)
-    old = {name: random.lognormal(0, 0.02, 12).tolist() for name in "abcd"}
-    new = {name: random.lognormal(0, 0.02, 12).tolist() for name in "abcd"}
-    alone = link({"a": old["a"]}, {"a": new["a"]})
-    assert link(old, new).error < alone.error
-    # "d" became 30% slower beside one reference only: the link says how far it is to be trusted.
-    new["d"] = [1.3 * ratio for ratio in new["d"]]
-    assert link(old, new).error > 0.05
+def test_over_two_references_factors_multiply_and_errors_add_up() -> None:
+    first, second = factor([0.89, 0.9, 0.91]), factor([1.2, 1.21, 1.19])
+    both = first.then(second)
+    assert both.value == pytest.approx(0.9 * 1.2)
+    assert both.error == pytest.approx(math.hypot(first.error, second.error))
+    assert UNCHANGED.then(first) == first
 
 
 def test_one_disturbed_process_moves_no_history() -> None:
     quiet = [1.0, 1.001, 0.999, 1.0, 1.0]
-    calm, hit = link({"c": quiet}, {"c": quiet}), link({"c": quiet}, {"c": [*quiet[:4], 3.0]})
-    assert hit.factor == pytest.approx(calm.factor, rel=0.002)
-
-
-def test_without_a_common_commit_there_is_no_link() -> None:
-    for old, new in (
-        ({"a": [1.0, 1.0]}, {"b": [1.0, 1.0]}),
-        ({"a": [1.0]}, {"a": [1.0]}),
-        ({}, {}),
-    ):
-        with pytest.raises(CompareError, match="no commit was measured with both"):
-            link(old, new)
+    assert factor([*quiet[:4], 3.0]).value == pytest.approx(factor(quiet).value, rel=0.002)

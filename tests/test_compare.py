@@ -101,6 +101,19 @@ def test_too_small_a_budget_is_said() -> None:
         )
 
 
+def test_a_budget_that_cannot_be_enough_is_not_used_up() -> None:
+    """Under load processes take longer than planned: the refusal comes at once."""
+    clock = Clock()
+
+    def slow(job: Job) -> Answer:
+        clock.now += 20
+        return made_up(1.0)(job)
+
+    with pytest.raises(CompareError, match="one takes 23 s or more here"):
+        compare.compare(BASE, HEAD, Plan(("v",), ("a",), budget_s=90), clock=clock, work=slow)
+    assert clock.now < 65
+
+
 def test_differing_masks_are_not_timed() -> None:
     difference = Difference(
         case="a", text="t", step=3, so_far="{", next='"', allowed=Pair(2, 1),
@@ -279,7 +292,7 @@ def test_the_fallback_cannot_be_switched_on_where_there_is_none() -> None:
 # So wide a threshold that the answer is clear at the first look, and enough time for that look
 # where other things run too.
 CHEAP = (
-    "--vocab", "llama-spm", "--case", "listed", "--threshold", "0.3", "--budget", "45",
+    "--vocab", "llama-spm", "--case", "listed", "--threshold", "0.3", "--budget", "90",
 )  # fmt: skip
 
 
@@ -294,7 +307,7 @@ def run_cli(*arguments: str, output: Path) -> subprocess.Popen[str]:
 @pytest.mark.usefixtures("_vocabs_here")
 def test_an_engine_against_itself_says_what_the_machine_sees(tmp_path: Path) -> None:
     process = run_cli("--self", "wheel", "--json", output=tmp_path)
-    shown, said = process.communicate(timeout=120)
+    shown, said = process.communicate(timeout=300)
     assert process.returncode == 0, said
     found = json.loads(shown)
     assert found["self"]
@@ -333,7 +346,7 @@ def test_a_real_worker_that_is_killed_leaves_the_others(tmp_path: Path) -> None:
         time.sleep(0.01)
     assert victim is not None, "no second worker was seen"
     os.kill(victim, signal.SIGKILL)
-    shown, said = process.communicate(timeout=120)
+    shown, said = process.communicate(timeout=300)
     assert process.returncode == 0, said
     found = json.loads((tmp_path / "comparison.json").read_text())
     assert found["lost"] == ["process 2: killed by SIGKILL"]

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from llgbench.compare import comparison, counting, sides
+from llgbench.compare import comparison, counting, sides, words
+from llgbench.compare import run as comparing
 from llgbench.compare.comparison import Comparison, Plan
 from llgbench.compare.facts import FunctionChange
 from llgbench.compare.messages import Answer, CaseAnswer, Job
@@ -20,8 +23,9 @@ from llgbench.compare.table import Measured, table
 from llgbench.compare.worker import run
 from llgbench.engines import registry
 from llgbench.errors import UnavailableError
-from llgbench.fallback import counted as overhead_counting
+from llgbench.fallback import counted_jobs
 from llgbench.measure import callgrind
+from llgbench.measure.callgrind import Dump
 from llgbench.measure.counter import Recorded
 from llgbench.report import pull_request
 
@@ -72,6 +76,99 @@ def test_no_process_is_begun_that_the_budget_has_no_room_for(tmp_path: Path) -> 
     assert len(done) == counting.SEEDS
 
 
+class Loaded:
+    """A machine on which a worker takes so many seconds, and a count so many more each time."""
+
+    def __init__(self, worker_s: float, counted_s: Sequence[float]) -> None:
+        self.now, self.worker_s, self.left = 0.0, worker_s, list(counted_s)
+        self.lock = threading.Lock()
+        self.begun: list[float] = []
+        self.timed = 0
+        # The share of each side's instructions that is in functions with a name.
+        self.named: dict[str, float] = {"base": 1.0, "head": 1.0}
+
+    def clock(self) -> float:
+        return self.now
+
+    def work(self, job: Job) -> Answer:
+        self.now += self.worker_s
+        nothing = Recorded((), Path("job"), Path("recording"), (), ())
+        if job.mode == "count":
+            case = CaseAnswer(("t",), 3, counted="t")
+            return Answer(vocab=job.vocab, cases={"a": case}, recorded=(nothing,))
+        self.timed += 1
+        raise AssertionError("there is no room for the clock")
+
+    def run(self, recorded: Recorded, seed: int, *, functions: bool) -> list[Dump]:
+        with self.lock:
+            self.begun.append(self.now)
+            self.now += self.left.pop(0)
+        dumps = []
+        for side in SIDES:
+            for what, amounts in (("compile", [9]), ("mask", [10, 20, 30]), ("consume", [1, 1, 1])):
+                for n in amounts:
+                    of = {f"{what}_of": int(n * self.named[side])} if functions else {}
+                    dumps.append(Dump(f"0 {side} {what}", n + seed, of))
+        return dumps
+
+    def count(self, monkeypatch: pytest.MonkeyPatch, budget_s: float) -> Comparison:
+        monkeypatch.setattr(callgrind, "require", lambda: None)
+        monkeypatch.setattr(sides, "countable", lambda side: side)
+        # One after the other: what one clock says of two at once means nothing.
+        monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
+        side = Side("old", Path("old.so"), None, "1.0", "0" * 64)
+        plan = Plan(("v",), ("a",), threshold=0.005, budget_s=budget_s)
+        tools = counting.Tools(self.clock, self.work, self.run)
+        return comparing._by_count(side, side, plan, lambda _: None, tools).comparison
+
+
+def test_under_load_the_budget_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is begun that would end behind the budget, and how many fitted is said."""
+    machine = Loaded(8, [10, 12, 9, 20, 20])
+    found = machine.count(monkeypatch, 60)
+    assert (found.counted, machine.begun) == (4, [8, 18, 30, 39])
+    assert found.wall_s == machine.now == 59
+    assert "4 of 5 processes counted, as many as the budget has room for" in found.ended
+    assert machine.timed == 0  # a second is left
+    assert "4 processes)" in words.headline(found)
+
+
+def test_a_count_has_two_processes_at_least_and_says_what_that_took(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = Loaded(30, [70, 70, 70, 70, 70]).count(monkeypatch, 60)
+    assert (found.counted, found.wall_s) == (counting.MIN_SEEDS, 170)
+    assert found.ended == (
+        "2 of 5 processes counted, the fewest there can be, in 170 s of a budget of 60 s"
+    )
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2])
+def test_functions_are_listed_only_where_both_sides_have_names(
+    monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    """Beside a published library, which has the names of its interface alone, all seem new."""
+    machine = Loaded(8, [20] * 5)
+    machine.named = {"base": share, "head": 1.0}
+    found = machine.count(monkeypatch, 60)
+    assert (found.functions, found.named) == ((), False)
+    assert "no names of functions" in str(words.no_functions(found))
+    machine = Loaded(8, [20] * 5)
+    machine.named = {"base": 0.8, "head": 1.0}
+    assert [f.function for f in machine.count(monkeypatch, 60).functions]
+
+
+def test_the_clock_is_begun_only_where_its_fewest_processes_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine = Loaded(8, [2] * 5)
+    found = machine.count(monkeypatch, 60)  # 42 s are left, and five processes take 45
+    assert (found.counted, found.wall_s, machine.timed) == (5, 18, 0)
+    assert found.ended == "5 processes counted"
+    with pytest.raises(AssertionError, match="no room"):
+        Loaded(8, [2] * 5).count(monkeypatch, 64)
+
+
 def test_metrics_are_of_the_steps_that_were_counted() -> None:
     found = counting.count_metrics(
         {"compile": [1000, 2000], "mask": [10, 20, 30, 40, 50, 60], "consume": [1, 2, 3, 4]}
@@ -98,7 +195,7 @@ def test_functions_are_counted_by_themselves(tmp_path: Path) -> None:
         stock = registry.get("stock")
     except UnavailableError as error:
         pytest.skip(str(error))
-    job = overhead_counting.json_job({"off": stock}, "", "llama-spm", ("listed",), tmp_path)
+    job = counted_jobs.json_job({"off": stock}, "", "llama-spm", ("listed",), tmp_path)
     plain, by_function = (callgrind.run(job, 0, functions=wanted) for wanted in (False, True))
     assert [d.instructions for d in plain] == [d.instructions for d in by_function]
     assert not any(dump.functions for dump in plain)

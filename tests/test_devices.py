@@ -21,7 +21,8 @@ from conftest import Lab
 
 from llgbench.decode import loop, recording
 from llgbench.decode.loop import Run
-from llgbench.decode.plan import MODES, Plan
+from llgbench.decode.modes import MODES
+from llgbench.decode.plan import Plan
 from llgbench.engines import engine
 from llgbench.engines.engine import Tokenizer
 from llgbench.errors import UnavailableError

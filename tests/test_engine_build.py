@@ -11,7 +11,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from test_fallback import built
+from fallback_engine import built
 
 from llgbench import paths
 from llgbench.engines import build as engine_build
@@ -97,14 +97,15 @@ def test_unknown_flavours() -> None:
 
 
 def test_the_key_is_of_all_inputs(checkout: Path, tools: Path) -> None:
-    stock, fallback = map(engine_build.input_key, engine_build.FLAVOURS)
-    assert stock != fallback
-    for name in ("Cargo.lock", "src/lib.rs", "common.patch", "fallback.rs"):
+    stock, first_byte, fallback = map(engine_build.input_key, engine_build.FLAVOURS)
+    assert len({stock, first_byte, fallback}) == 3
+    for name in ("Cargo.lock", "src/lib.rs", "common.patch", "first-byte.patch", "fallback.rs"):
         file = checkout / "engine" / name
         before = file.read_text()
         file.write_text(before + "\n")
-        assert engine_build.input_key("fallback") != fallback
-        assert (engine_build.input_key("stock") == stock) is (name == "fallback.rs")
+        of_one = {"fallback.rs": "fallback", "first-byte.patch": "first-byte"}.get(name)
+        for flavour, key in (("stock", stock), ("first-byte", first_byte), ("fallback", fallback)):
+            assert (engine_build.input_key(flavour) != key) is (of_one in (None, flavour))
         file.write_text(before)
     script(tools / "rustc", "echo rustc 1.0.1")
     cargo.rustc_version.cache_clear()

@@ -11,12 +11,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from in_process import llgbench
 
 from llgbench.compare import sides
 from llgbench.compare.messages import Job
 from llgbench.compare.worker import run
 from llgbench.engines import git_build, registry, store
+from llgbench.engines.engine import Engine
 from llgbench.errors import EngineError, InputError
+from llgbench.records.record import read
 
 RELEASE = "1.9.1"
 
@@ -164,6 +167,26 @@ def test_two_revisions_are_two_libraries(tmp_path: Path, cache: Path) -> None:
     first.unlink()
     git_build.build(git_build.parse(f"git:{folder}@HEAD~2"), lines.append)
     assert number_of(shutil.copy(first, tmp_path / "again.so")) == 1
+
+
+@needs_cargo
+@pytest.mark.usefixtures("_vocabs_here", "cache")
+def test_a_revision_is_an_engine_of_run_as_of_compare(wheel: Engine, tmp_path: Path) -> None:
+    # The crate has no function of its own: its library asks the wheel's for all.
+    links = "".join(
+        f'println!("cargo:rustc-cdylib-link-arg={argument}");'
+        for argument in ("-Wl,--no-as-needed", wheel.path)
+    )
+    spec = f"git:{crate(tmp_path / 'repo', '', build=f'fn main() {{ {links} }}')}@HEAD"
+    done = llgbench(
+        "run", "--engine", spec, "--case", "listed", "--vocab", "llama-spm",
+        "--variant", "greedy_tokenize", "--rounds", "1", "--results", tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (path,) = (tmp_path / "records").glob("*.jsonl")
+    (entry,) = read(path).entries
+    assert (entry.configuration.engine, entry.verdict["label"]) == (spec, "limited")
+    assert entry.engine["sha256"] == sides.resolve(spec, lambda _: None).sha256 != wheel.sha256
 
 
 BUILD = """

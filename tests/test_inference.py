@@ -12,6 +12,7 @@ from llgbench.compare.inference import (
     Estimate,
     benjamini_hochberg,
     estimate,
+    smallest_visible,
     spend,
     student_tail,
     verdicts,
@@ -108,6 +109,25 @@ def test_five_percent_is_found_where_processes_vary_by_two() -> None:
         rows = [estimate(random.lognormal(math.log(1.05), 0.02, 14), 0.02, random)]
         found += verdicts(rows, 0.02, 0.025) == ["slower"]
     assert found >= 45
+
+
+@pytest.mark.parametrize(("rows", "n"), [(1, 20), (20, 10), (20, 20)])
+def test_what_is_said_to_be_visible_is_found_four_times_in_five(rows: int, n: int) -> None:
+    """A change of one row alone, of the size that a comparison of nothing says it can see."""
+    random = rng(11)
+
+    def table(change: float, count: int) -> list[Estimate]:
+        ratios = random.lognormal(0, 0.02, (count, n))
+        ratios[0] *= 1 + change
+        return [estimate(row, 0.02, random, resamples=200) for row in ratios]
+
+    promised = [smallest_visible(e, 0.02, rows, 0.05) for e in table(0, 120)]
+    change = float(np.median(promised))
+    found = sum(verdicts(table(change, rows), 0.02, 0.05)[0] == "slower" for _ in range(60))
+    assert found >= 0.7 * 60
+    # The more rows, the larger a lone change has to be.
+    (e,) = table(0, 1)
+    assert smallest_visible(e, 0.02, 2 * rows, 0.05) > smallest_visible(e, 0.02, rows, 0.05)
 
 
 def test_each_verdict() -> None:

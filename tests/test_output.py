@@ -85,6 +85,36 @@ def test_a_progress_line_has_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "[/nothing]" in terminal.getvalue()
 
 
+MOVING = """
+import sys
+from llgbench import output
+with output.moving("begins [/b]") as progress:
+    progress("goes on [/b]")
+    output.say("a line beside")
+print("on")
+"""
+
+
+def test_one_line_moves_on_a_terminal_and_none_in_a_pipe() -> None:
+    master, terminal = os.openpty()
+    done = subprocess.run(
+        [sys.executable, "-c", MOVING], stdout=subprocess.PIPE, stderr=terminal, check=False,
+        text=True, env={**os.environ, "TERM": "xterm"},
+    )  # fmt: skip
+    os.close(terminal)
+    shown_there = os.read(master, 1 << 16).decode()
+    os.close(master)
+    assert done.stdout == "on\n"
+    assert "goes on [/b]" in shown_there
+    assert "a line beside" in shown_there
+    # The last thing done is to take the line away.
+    assert shown_there.rstrip().endswith("\x1b[2K")
+    silent = subprocess.run(
+        [sys.executable, "-c", MOVING], capture_output=True, check=False, text=True
+    )
+    assert (silent.stdout, silent.stderr) == ("on\n", "a line beside\n")
+
+
 def test_a_full_stderr_ends_nothing() -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(

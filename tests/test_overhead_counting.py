@@ -15,14 +15,14 @@ from llgbench.engines import build
 from llgbench.engines.engine import load
 from llgbench.errors import RecordError, UnavailableError
 from llgbench.fallback import counted as overhead_counting
-from llgbench.fallback import overhead
+from llgbench.fallback import counted_jobs, overhead
 from llgbench.fallback import summary as overhead_summary
 from llgbench.fallback.states import points
 from llgbench.measure import callgrind
 from llgbench.measure.runner import Workbench
 
 built = pytest.mark.skipif(
-    any(build.cached(flavour) is None for flavour in build.FLAVOURS),
+    any(build.cached(flavour) is None for flavour in ("stock", "fallback")),
     reason="the engines are not built (llgbench engine build stock fallback)",
 )
 counts = pytest.mark.skipif(
@@ -37,7 +37,7 @@ def test_a_side_against_itself_differs_by_thousandths_at_most(tmp_path: Path) ->
     copy = tmp_path / "copy.so"
     shutil.copyfile(engine.path, copy)
     sides = {"a": engine, "b": load(copy)}
-    recorded = overhead_counting.json_job(
+    recorded = counted_jobs.json_job(
         sides, engine.fallback_option or "", "llama-spm", ("json-tool-call",), tmp_path
     )
     assert len(set(recorded.taken) - {0}) == 1
@@ -126,13 +126,13 @@ def test_the_summary_holds_the_worst_against_its_limit() -> None:
     assert (off["measured"], off["at"], off["met"]) == (1.003, "a, cold", False)
     on = rows["on / off, no boundary pending: mask + token, instructions"]
     assert (on["measured"], on["at"], on["met"]) == (1.02, "b, warm", True)
-    pending = "mask with a boundary pending / the dearer reading's alone, "
+    pending = "mask with a boundary pending / the costlier reading's alone, "
     assert (rows[f"{pending}time"]["at"], rows[f"{pending}time"]["met"]) == ("x", False)
     counted = rows[f"{pending}instructions"]
     assert (counted["at"], counted["measured"]) == ("y", 1.7)
-    dearest = rows["dearest step of a checkpoint, n = 16384 / 256, instructions"]
+    dearest = rows["costliest step of a checkpoint, n = 16384 / 256, instructions"]
     assert (dearest["measured"], dearest["met"]) == (1.3, False)
-    memory = rows["heap beyond the option off, bytes a byte of n"]
+    memory = rows["heap beyond the option off, bytes per byte of n"]
     assert (memory["measured"], memory["met"]) == (0.5, False)
 
 

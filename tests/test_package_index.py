@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from packaging.tags import sys_tags
 
-from llgbench import package_index
+from llgbench import package_index, pip_settings
 from llgbench.engines import store, wheels
 from llgbench.errors import EngineError, PackageIndexError, UnavailableError
 
@@ -74,10 +74,10 @@ def index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Index]:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setenv("LLGBENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(package_index, "_TRIES", 1)
-    package_index._settings.cache_clear()
+    pip_settings.settings.cache_clear()
     yield found
     found.close()
-    package_index._settings.cache_clear()
+    pip_settings.settings.cache_clear()
 
 
 def test_a_listing_in_json(index: Index, tmp_path: Path) -> None:
@@ -175,12 +175,12 @@ def test_pips_own_configuration_is_read(
     local = package_index.links("a")[0]
     (tmp_path / "into").mkdir()
     assert package_index.bring(local, tmp_path / "into", SHA256).read_bytes() == CONTENT
-    package_index._settings.cache_clear()
+    pip_settings.settings.cache_clear()
     folder = tmp_path / "links"
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", f"{folder.as_uri()} {folder} /no/such/folder ~nobody/x")
     assert [link.name for link in package_index.links("a")] == ["a-2.tar.gz"] * 2
-    package_index._settings.cache_clear()
+    pip_settings.settings.cache_clear()
     monkeypatch.delenv("PIP_FIND_LINKS")
     assert [link.name for link in package_index.links("a")] == ["a-2.tar.gz"]
 
@@ -190,7 +190,7 @@ def test_without_pip_it_says_what_to_do(index: Index, monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "pip", None)
     index.listing("a", {"filename": "a-1.tar.gz", "url": "x", "hashes": {}})
     assert len(package_index.links("a")) == 1  # an index that is named needs no pip
-    package_index._settings.cache_clear()
+    pip_settings.settings.cache_clear()
     monkeypatch.delenv("PIP_INDEX_URL")
     with pytest.raises(UnavailableError, match=r"no pip.*ensurepip.*uv pip install pip.*INDEX_URL"):
         package_index.links("a")

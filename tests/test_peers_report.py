@@ -6,10 +6,12 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 from conftest import Lab
 from in_process import llgbench
+from test_plots import assert_readable, panels, xy
 
 from llgbench.peers.results import CaseResult, Difference, Masks, Pairs, Samples
 from llgbench.report import peers as report
@@ -62,6 +64,22 @@ def test_a_picture_of_right_and_wrong(tmp_path: Path) -> None:
     assert path is not None
     assert path.read_bytes().startswith(b"\x89PNG")
     assert report.scatter([replace(FOUND, samples=None)], tmp_path / "none.png") is None
+
+
+def test_the_picture_is_readable_and_hollow_where_not_right() -> None:
+    wrong = replace(FOUND, masks=Masks(40, 30, {}, 10, FIRST))
+    names = ("wheel", "xgrammar:0.2.9", "xgrammar:0.2.9+lazy", "llama.cpp-gbnf", "glrmask")
+    figure = report.figure([replace(r, engine=n) for n in names for r in (FOUND, wrong)])
+    assert figure is not None
+    assert_readable(figure)
+    (ax,) = panels(figure)
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == list(names)
+    drawn = [of for of in ax.get_lines() if len(xy(of))]
+    assert [of.get_fillstyle() for of in drawn] == ["full", "none"] * len(names)
+    assert len({(of.get_marker(), of.get_color()) for of in drawn}) == len(names)
+    sizes = [of.get_markersize() for of in drawn[::2]]
+    assert all(under > over for under, over in pairwise(sizes))
 
 
 def test_the_report_needs_neither_engine_nor_llama() -> None:

@@ -77,7 +77,9 @@ def assert_readable(figure: Figure) -> None:
     for ax in panels(figure):
         for axis in (ax.xaxis, ax.yaxis):
             low, high = sorted(axis.get_view_interval())
-            ticks = [t for t in axis.get_major_ticks() if t.label1.get_text()]
+            ticks = [
+                t for t in axis.get_major_ticks() if t.label1.get_visible() and t.label1.get_text()
+            ]
             unseen |= {t.label1 for t in ticks if not low <= t.get_loc() <= high}
             boxes = [t.label1.get_window_extent() for t in ticks if t.label1 not in unseen]
             assert not any(a.overlaps(b) for a, b in combinations(boxes, 2)), axis
@@ -119,6 +121,10 @@ def test_tails_say_what_they_show(tmp_path: Path) -> None:
     alone = [xy(of) for of in bpe.get_lines() if of.get_linestyle() == "None" and xy(of)]
     assert [y for ((_, y),) in alone] == [2000.0, 2000.0]
     assert [t.get_text() for t in bpe.get_xticklabels()] == ["0", "50", "90", "99", "max"]
+    for ax in (bpe, spm):  # the label lies below the marks, however few there are
+        marks = [xy(of)[0][0] for of in ax.get_lines() if of.get_linestyle() == "None" and xy(of)]
+        assert ax.get_xticks()[-1] == pytest.approx(np.mean(marks))
+        assert max(marks) < ax.get_xlim()[1] - 0.1
 
 
 def test_lines_that_coincide_are_told_apart(tmp_path: Path) -> None:
@@ -156,6 +162,10 @@ def test_marks_at_one_point_lie_within_each_other(tmp_path: Path) -> None:
         assert outer.get_markersize() >= inner.get_markersize() + 2
         assert outer.get_markerfacecolor() == inner.get_markerfacecolor() == "white"
     assert [t.get_text() for t in ax.get_xticklabels()] == ["16", "64", "128"]
+    # A power of ten alone would say little of the values.
+    minor = [t.get_text() for t in ax.yaxis.get_minorticklabels()]
+    assert {"20", "50"} <= set(minor)
+    assert "30" not in minor
 
 
 @pytest.mark.parametrize("vocabs", [1, 3])

@@ -45,31 +45,6 @@ def test_the_last_words_say_why(code: str, words: str) -> None:
     assert processes.run([PYTHON, "-c", code]).words == words
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (
-            "terminate called after throwing an instance of 'std::out_of_range'\n"
-            "  what():  unordered_map::at\n",
-            "std::out_of_range: unordered_map::at",
-        ),
-        (
-            "thread '<unnamed>' panicked at src/a.rs:3:5:\nindex out of bounds\n"
-            "note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace\n",
-            "panic at src/a.rs:3:5: index out of bounds",
-        ),
-        ("memory allocation of 12 bytes failed\n", "memory allocation of 12 bytes failed"),
-        (
-            "\nthread 'main' has overflowed its stack\nfatal runtime error: stack overflow\n",
-            "thread 'main' has overflowed its stack",
-        ),
-        ("==123== valgrind's own line\n", ""),
-    ],
-)
-def test_the_line_that_says_why_is_found(text: str, words: str) -> None:
-    assert processes.last_words(text) == words
-
-
 def test_a_child_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     code = (

@@ -38,7 +38,7 @@ def silent(_: str) -> None:
 def test_the_built_in_engines_come_first(wheel: Engine, tmp_path: Path) -> None:
     registry.add("a-copy", str(wheel.path), silent)
     entries = registry.entries()
-    assert list(entries) == ["wheel", "stock", "fallback", "a-copy"]
+    assert list(entries) == ["wheel", "stock", "first-byte", "fallback", "a-copy"]
     assert all(name == entry.name for name, entry in entries.items())
     assert entries["wheel"].path == registry.wheel_path()
     assert entries["stock"].remedy == "llgbench engine build stock"
@@ -119,7 +119,7 @@ def test_a_name_that_cannot_be(wheel: Engine, name: str, cache: Path) -> None:
     assert not cache.exists()
 
 
-@pytest.mark.parametrize("name", ["wheel", "stock", "fallback"])
+@pytest.mark.parametrize("name", ["wheel", "stock", "first-byte", "fallback"])
 def test_a_name_that_is_taken(wheel: Engine, name: str) -> None:
     with pytest.raises(InputError, match="built-in engine"):
         registry.add(name, str(wheel.path), silent)
@@ -203,7 +203,7 @@ def test_no_registration_ends_in_a_traceback(cache: Path, content: bytes) -> Non
     (folder / "odd.json").write_bytes(content)
     with pytest.raises(LlgbenchError):
         registry.get("odd")
-    assert list(registry.entries()) == ["wheel", "stock", "fallback", "odd"]
+    assert list(registry.entries()) == ["wheel", "stock", "first-byte", "fallback", "odd"]
 
 
 def test_what_the_cache_keeps_is_checked_before_it_is_loaded(

@@ -6,6 +6,7 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import made_results
 import pytest
 from made_results import commit, git, write, write_commit, write_history, write_index
 
@@ -135,6 +136,15 @@ def test_the_axis_has_all_values_and_is_no_magnifier(
     values: list[float], low: float, high: float
 ) -> None:
     assert site._range(values, [None] * len(values)) == pytest.approx((low, high))
+
+
+def test_text_in_a_drawing_is_readable_where_a_page_is_800_wide(tmp_path: Path) -> None:
+    made_results.write(tmp_path / "results", "a.B.track_c", "ns", [1.0, 2.0])
+    site.write(tmp_path / "results", tmp_path / "html")
+    (page,) = (tmp_path / "html" / site.PAGES).glob("*.html")
+    (size,) = re.findall(r"svg text \{ font: (\d+)px", page.read_text())
+    (width,) = re.findall(r'viewBox="0 0 (\d+) ', page.read_text())
+    assert int(size) * 800 / int(width) >= 11
 
 
 def test_no_results_is_one_line(tmp_path: Path) -> None:

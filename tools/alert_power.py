@@ -2,6 +2,8 @@
 
     python tools/alert_power.py chance --series 400      false alarms and power
     python tools/alert_power.py shapes --series 20       a creep, a mended step, a loaded night
+    ... --released 40                                    compared with the level that the first 40
+                                                         commits end with, as since a tag
     ... --split ruptures                                 by another way to find levels; needs the
                                                          packages ruptures, apache-otava
 
@@ -113,27 +115,34 @@ def by_otava(values: Floats, errors: Sequence[float | None]) -> list[Level]:
 FIND: dict[str, Find] = {"own": levels.find, "ruptures": by_ruptures, "otava": by_otava}
 
 
-def is_open(find: Find, values: Floats, errors: Sequence[float | None], threshold: float) -> bool:
+def is_open(
+    find: Find, values: Floats, errors: Sequence[float | None], threshold: float, released: int = 0
+) -> bool:
     """Return whether a history has an open alert."""
     rule = rises.Rule(math.log1p(threshold))
-    return any(rise.until is None for rise in rises.find(find(values, errors), rule))
+    found = levels.find(values, errors, released) if released else find(values, errors)
+    fixed, later = rises.parted(found, released)
+    return any(rise.until is None for rise in rises.find(later, rule, fixed=fixed))
 
 
-def false_alarm(split: str, noise: Noise, threshold: float, seed: int) -> bool:
+def false_alarm(split: str, noise: Noise, threshold: float, released: int, seed: int) -> bool:
     """Return whether one history without a change has an alert on any night."""
     values, errors = noise.history(np.random.default_rng([seed, 0]))
     return any(
-        is_open(FIND[split], values[:night], errors[:night], threshold)
-        for night in range(2, COMMITS + 1)
+        is_open(FIND[split], values[:night], errors[:night], threshold, released)
+        for night in range(max(2, released + 1), COMMITS + 1)
     )
 
 
-def detected(split: str, noise: Noise, threshold: float, step: float, seed: int) -> list[bool]:
+def detected(
+    split: str, noise: Noise, threshold: float, released: int, step: float, seed: int
+) -> list[bool]:
     """Return whether a step is an alert after so many commits with it."""
     values, errors = noise.history(np.random.default_rng([seed, 1]))
     values[STEP_AT:] += math.log1p(step)
     return [
-        is_open(FIND[split], values[: STEP_AT + n], errors[: STEP_AT + n], threshold) for n in AFTER
+        is_open(FIND[split], values[: STEP_AT + n], errors[: STEP_AT + n], threshold, released)
+        for n in AFTER
     ]
 
 
@@ -181,6 +190,7 @@ def main() -> None:
     parser.add_argument("--series", type=int, default=1000, help="histories of each kind")
     parser.add_argument("--threshold", type=float, default=THRESHOLD)
     parser.add_argument("--split", choices=list(FIND), default="own")
+    parser.add_argument("--released", type=int, choices=range(1, STEP_AT), default=0)
     given = parser.parse_args()
     seeds = range(given.series)
     with ProcessPoolExecutor(os.cpu_count()) as pool:
@@ -194,7 +204,7 @@ def main() -> None:
         print(f"| noise of a commit's value | histories with a false alarm in {COMMITS} nights |")
         print("| --- | ---: |")
         for noise in NOISE:
-            work = partial(false_alarm, given.split, noise, given.threshold)
+            work = partial(false_alarm, given.split, noise, given.threshold, given.released)
             wrong = sum(pool.map(work, seeds, chunksize=8))
             print(f"| {noise.name} | {wrong} of {given.series} |", flush=True)
         print()
@@ -202,8 +212,8 @@ def main() -> None:
         print(f"| --- | --- |{' ---: |' * len(AFTER)}")
         for noise in (n for n in NOISE if n.beside or not n.walk):
             for step in STEPS:
-                work = partial(detected, given.split, noise, given.threshold, step)
-                share = np.mean(list(pool.map(work, seeds, chunksize=8)), axis=0)
+                found = partial(detected, given.split, noise, given.threshold, given.released, step)
+                share = np.mean(list(pool.map(found, seeds, chunksize=8)), axis=0)
                 cells = " | ".join(f"{x:.0%}" for x in share)
                 print(f"| {noise.name} | {step:.0%} | {cells} |", flush=True)
 

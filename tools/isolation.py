@@ -124,7 +124,7 @@ def _instructions(command: list[str], stdin: bytes) -> int:
     csrc = Path(__file__).parents[1] / "src/llgbench/csrc"
     with tempfile.TemporaryDirectory() as folder:
         out, alike = Path(folder) / "counts", Path(folder) / "alike.so"
-        how = ["cc", "-O2", "-fno-builtin", "-shared", "-fPIC", "-o", alike]
+        how: list[str | Path] = ["cc", "-O2", "-fno-builtin", "-shared", "-fPIC", "-o", alike]
         subprocess.run([*how, csrc / "seed.c", csrc / "steady.c"], check=True)
         valgrind = [
             "valgrind", "--tool=callgrind", "--collect-atstart=no", "--toggle-collect=lb_replay",

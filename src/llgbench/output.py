@@ -11,13 +11,20 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Literal
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -148,6 +155,23 @@ def say(line: str) -> None:
     """Write a line, or several, on stderr; where that is full or gone, nobody reads it."""
     with suppress(OSError):
         print("\n".join(map(visible, line.split("\n"))), file=sys.stderr, flush=True)
+
+
+@contextmanager
+def moving(what: str) -> Iterator[Callable[[str], None]]:
+    """Show one line on stderr that changes, with the time, for the time of the block.
+
+    Silent where stderr is no terminal, as steps are: a log has no use for it.
+
+    Yields:
+        What changes the line.
+    """
+    with Progress(
+        SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn(),
+        console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty(),
+    ) as progress:  # fmt: skip
+        task = progress.add_task(visible(what), total=None)
+        yield lambda line: progress.update(task, description=visible(line))
 
 
 def quiet_say(line: str) -> None:

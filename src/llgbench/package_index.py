@@ -7,28 +7,26 @@ is asked of it. Here nothing of a file is run or unpacked: it is found by the in
 
 from __future__ import annotations
 
-import ast
 import base64
 import hashlib
 import netrc
 import os
 import re
 import ssl
-import sys
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
 from html.parser import HTMLParser
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-from llgbench import files, processes
-from llgbench.errors import FileError, LlgbenchError, PackageIndexError, UnavailableError
+from llgbench import files, pip_settings
+from llgbench.errors import FileError, LlgbenchError, PackageIndexError
+from llgbench.pip_settings import Settings
 
 _LISTING_LIMIT = 64 << 20
 _FILE_LIMIT = 2 << 30
@@ -37,12 +35,6 @@ _TRIES = 3
 _ACCEPT = (
     "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, "
     "text/html;q=0.1"
-)
-# pip has a default index and no command that names it.
-_DEFAULT = "from pip._internal.models.index import PyPI; print(PyPI.simple_url)"
-_NO_PIP = (
-    "this Python has no pip, which knows the package index; run: python -m ensurepip "
-    "(or uv pip install pip), or name an index by PIP_INDEX_URL"
 )
 
 
@@ -61,18 +53,6 @@ class Link:
     sha256: str | None
 
 
-@dataclass(frozen=True)
-class _Settings:
-    """What of pip's configuration says where files are and how they are reached."""
-
-    indexes: tuple[str, ...]
-    find_links: tuple[str, ...]
-    cert: str | None
-    proxy: str | None
-    timeout_s: float
-    trusted: frozenset[str]
-
-
 def links(project: str) -> list[Link]:
     """Return the files of a project, of every index and folder that pip is configured with.
 
@@ -80,7 +60,7 @@ def links(project: str) -> list[Link]:
         UnavailableError: no index is known.
         PackageIndexError: an index cannot be read.
     """
-    settings = _settings()
+    settings = pip_settings.settings()
     found: list[Link] = []
     for place in settings.find_links:
         local = _folder(place)
@@ -109,7 +89,7 @@ def bring(link: Link, into: Path, sha256: str | None = None) -> Path:
     path = into / link.name
     digest = hashlib.sha256()
     try:
-        with _open(link.url, _settings()) as source, path.open("xb") as target:
+        with _open(link.url, pip_settings.settings()) as source, path.open("xb") as target:
             while chunk := source.read(_CHUNK):
                 digest.update(chunk)
                 if target.write(chunk) and target.tell() > _FILE_LIMIT:
@@ -126,68 +106,6 @@ def bring(link: Link, into: Path, sha256: str | None = None) -> Path:
             raise PackageIndexError(f"{_shown(link.url)}: {_why(error)}") from None
         raise
     return path
-
-
-# ---- configuration ----
-
-
-@lru_cache(maxsize=1)
-def _settings() -> _Settings:
-    values = _configured()
-    indexes = values.get("index-url", "").split() + values.get("extra-index-url", "").split()
-    if values.get("no-index", "").lower() in ("1", "true", "yes", "on"):
-        indexes = []
-    elif not values.get("index-url"):
-        indexes = [_default_index(), *indexes]
-    timeout = values.get("timeout") or values.get("default-timeout") or ""
-    return _Settings(
-        tuple(dict.fromkeys(indexes)),
-        tuple(values.get("find-links", "").split()),
-        values.get("cert") or os.environ.get("REQUESTS_CA_BUNDLE"),
-        values.get("proxy"),
-        float(timeout) if re.fullmatch(r"\d{1,6}(\.\d+)?", timeout) else 60.0,
-        frozenset(values.get("trusted-host", "").split()),
-    )
-
-
-def _configured() -> dict[str, str]:
-    """Return pip's options by name: its configuration files, then the environment."""
-    found: dict[str, str] = {}
-    if _has_pip():
-        done = processes.run([sys.executable, "-m", "pip", "config", "list"])
-        if not done.ok:
-            raise UnavailableError(f"pip config list fails: {done.words}")
-        sections: dict[str, dict[str, str]] = {}
-        for line in done.stdout.decode(errors="replace").splitlines():
-            name, _, value = line.partition("=")
-            section, _, option = name.rpartition(".")
-            with suppress(ValueError, SyntaxError):  # a value stands there as Python writes it
-                sections.setdefault(section, {})[option] = str(ast.literal_eval(value))
-        for section in ("global", "download"):
-            found |= sections.get(section, {})
-    else:
-        found["index-url"] = os.environ.get("UV_DEFAULT_INDEX", "")
-    for name, value in os.environ.items():
-        if name.startswith("PIP_") and value:
-            found[name.removeprefix("PIP_").lower().replace("_", "-")] = value
-    return found
-
-
-def _has_pip() -> bool:
-    from importlib.util import find_spec
-
-    return find_spec("pip") is not None
-
-
-def _default_index() -> str:
-    if not _has_pip():
-        raise UnavailableError(_NO_PIP)
-    done = processes.run([sys.executable, "-c", _DEFAULT])
-    if not done.ok:
-        raise UnavailableError(
-            f"pip does not say what its package index is ({done.words}); name one by PIP_INDEX_URL"
-        )
-    return done.stdout.decode().strip()
 
 
 # ---- listings ----
@@ -218,7 +136,7 @@ class _Anchors(HTMLParser):
             self.found += [value for name, value in attrs if name == "href" and value]
 
 
-def _listing(url: str, settings: _Settings) -> list[Link]:
+def _listing(url: str, settings: Settings) -> list[Link]:
     try:
         with _open(url, settings, _ACCEPT) as answer:
             kind = str(answer.headers.get_content_type())
@@ -286,7 +204,7 @@ def _is_name(name: str) -> bool:
 # ---- the network ----
 
 
-def _open(url: str, settings: _Settings, accept: str = "*/*") -> Any:
+def _open(url: str, settings: Settings, accept: str = "*/*") -> Any:
     """Open a URL, or a path, for reading; try again where the network fails."""
     scheme = _scheme(url)
     if scheme == "":
@@ -334,7 +252,7 @@ def _request(url: str, accept: str) -> tuple[urllib.request.Request, str]:
     return request, host
 
 
-def _tls(host: str, settings: _Settings) -> ssl.SSLContext:
+def _tls(host: str, settings: Settings) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=settings.cert)
     except OSError as error:

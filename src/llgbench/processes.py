@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import re
 import resource
 import shutil
 import signal
@@ -27,16 +26,13 @@ from typing import IO, Any
 
 from llgbench import keeper
 from llgbench.errors import ProcessError
+from llgbench.last_words import last_words
 
 # A child that was asked to end is killed after this time.
 _GRACE_S = 3.0
 
 # What is kept of a child's standard error: its end, where the last words are.
 _KEPT = 64 << 10
-
-_NOISE = re.compile(
-    r"^==\d+==|^note: run with `RUST_BACKTRACE|^\s*$|^Aborted|^fatal runtime error: stack overflow"
-)
 
 
 @dataclass(frozen=True)
@@ -217,32 +213,6 @@ def python(module: str) -> list[str]:
     or ``copy.so`` would be taken for the standard library's.
     """
     return [sys.executable, "-P", "-m", module]
-
-
-def last_words(text: str) -> str:
-    """Return the line of a program's standard error that says why it ended.
-
-    Of a C++ exception that nobody caught it joins the type and the message, of a Rust panic the
-    place and the message, of a ggml assertion the place without its folders; else it is the last
-    line that is not about how to learn more.
-    """
-    thrown = re.findall(
-        r"terminate called after throwing an instance of '([^']*)'(?:\s*what\(\):\s*(.*))?", text
-    )
-    if thrown:
-        kind, message = thrown[-1]
-        return f"{kind}: {message}".rstrip(": ")
-    panics = re.findall(
-        r"^thread '[^']*'(?: \(\d+\))? panicked at (\S+?):?\n(.*)", text, re.MULTILINE
-    )
-    if panics:
-        place, message = panics[-1]
-        return f"panic at {place}: {message.strip()}"
-    asserted = re.findall(r"^(?:/\S*/)?(\S+\.(?:cpp|c|h|cu|m):\d+: .+)", text, re.MULTILINE)
-    if asserted:
-        return str(asserted[-1])
-    lines = [line.strip() for line in text.splitlines() if not _NOISE.search(line)]
-    return lines[-1] if lines else ""
 
 
 @contextmanager

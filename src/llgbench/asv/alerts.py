@@ -1,10 +1,10 @@
 """Alerts: what has become worse over commits, found in ASV's results and in records.
 
-Commits: a series is compared with its own best earlier level, in the order of its commits; where a
-benchmark's times have a ratio to a fixed engine beside them, by the ratio. A fact that changes for
-the worse is an alert by itself. Records: the newest record of a machine against the one before it,
-both of the same inputs. A decision that an alert is accepted is kept, with its reason, in a file
-under version control.
+Commits: a series is compared with its own best earlier level, or with a release, in the order of
+its commits; where a benchmark's times have a ratio to a fixed engine beside them, by the ratio. A
+fact that changes for the worse is an alert by itself. Records: the newest record of a machine
+against the one before it, both of the same inputs. A decision that an alert is accepted is kept,
+with its reason, in a file under version control.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ from pathlib import Path
 
 import msgspec
 
-from llgbench.asv import decisions, history, metrics, series, sittings
+from llgbench.asv import decisions, history, metrics, references, series, sittings
 from llgbench.asv import results as asv_results
 from llgbench.asv.alert import Alert, State, Subject
 from llgbench.asv.commit_benchmarks import ratio_twin
 from llgbench.asv.decisions import Decision
+from llgbench.asv.ground import Ground
 from llgbench.asv.history import History, Repository
+from llgbench.asv.references import Carrier
+from llgbench.asv.series import Point, Series
 from llgbench.asv.watch import Watch
 from llgbench.errors import InputError
 from llgbench.records import record
@@ -55,6 +58,7 @@ def find(
     *,
     decided: Sequence[Decision] = (),
     repository: Repository | None = None,
+    since_tag: str | None = None,
 ) -> Found:
     """Find what has become worse in a folder of results.
 
@@ -64,12 +68,14 @@ def find(
         decided: accepted alerts.
         repository: whose history orders the commits; that of the ASV configuration beside the
             results unless given.
+        since_tag: compare commits with this tag's, or with the last tag's where empty, and not
+            with the best earlier level.
 
     Raises:
-        InputError: there are no results, or the repository cannot be read.
+        InputError: there are no results, no such tag, or the repository cannot be read.
         RecordError: a file of results cannot be read.
     """
-    found = _find(results, threshold, decided, repository)
+    found = _find(results, threshold, decided, repository, since_tag)
     if found is None:
         raise InputError(
             f"{results}: neither results of ASV nor records; run: asv run, or name another folder "
@@ -93,14 +99,18 @@ def marks(results: Path) -> list[str]:
 
 
 def _find(
-    results: Path, threshold: float, decided: Sequence[Decision], repository: Repository | None
+    results: Path,
+    threshold: float,
+    decided: Sequence[Decision],
+    repository: Repository | None,
+    since_tag: str | None = None,
 ) -> Found | None:
     """Return what is found in a folder; None where it holds no results."""
     measured = asv_results.read(results)
     recorded = list(record.read_all(results / "records"))
     if not measured and not recorded:
         return None
-    of_asv = _of_asv(results, measured, threshold, decided, repository)
+    of_asv = _of_asv(results, measured, threshold, decided, repository, since_tag)
     of_records = [_decided(alert, decided) for alert in sittings.compare(recorded, threshold)]
     return Found((*of_asv.alerts, *of_records), of_asv.notes)
 
@@ -111,10 +121,14 @@ def _of_asv(
     threshold: float,
     decided: Sequence[Decision],
     repository: Repository | None,
+    since_tag: str | None,
 ) -> Found:
     known = asv_results.benchmarks(results)
-    places, notes = order(measured, repository or history.beside(results))
-    every = series.collect(measured, known, places)
+    repository = repository or history.beside(results)
+    places, notes = order(measured, repository)
+    every, told = collect(results, measured, known, places, threshold)
+    notes += told
+    ground = Ground(places, repository, since_tag if measured else None)
     by_subject: dict[Subject, list[Decision]] = {}
     for decision in decided:
         by_subject.setdefault(decision.subject, []).append(decision)
@@ -127,7 +141,9 @@ def _of_asv(
         watch = Watch(one, metrics.of(one.benchmark, unit), threshold)
         usable = [point for point in points if watch.usable(point)]
         unusable += len(points) - len(usable)
-        found += watch.alerts(usable, by_subject.get(watch.subject, ()))
+        released = ground.released(one, usable)
+        found += watch.alerts(usable, by_subject.get(watch.subject, ()), released)
+    notes += ground.notes()
     gone = {m.benchmark for one in measured for m in one.measurements} - set(known)
     if known and gone:
         notes.append(f"{len(gone)} benchmarks that ASV no longer lists are left out")
@@ -136,6 +152,25 @@ def _of_asv(
     if len({one.commit for one in measured}) == 1:
         notes.append("one commit has results; a change requires two")
     return Found(tuple(sorted(found, key=lambda a: a.since)), tuple(notes))
+
+
+def collect(
+    results: Path,
+    measured: Sequence[asv_results.Results],
+    known: dict[str, asv_results.Benchmark],
+    places: History,
+    threshold: float = THRESHOLD,
+) -> tuple[dict[Series, list[Point]], list[str]]:
+    """Return every series of a folder of results, and what a reader must know of it.
+
+    What was measured beside an earlier reference engine is carried over where it can be.
+
+    Raises:
+        RecordError: the file of reference engines is damaged.
+    """
+    carrier = Carrier(references.read(results / references.FILE), known, threshold)
+    found = series.collect(measured, known, places, carrier.carry)
+    return found, list(carrier.notes(measured))
 
 
 def order(

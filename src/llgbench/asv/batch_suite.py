@@ -44,7 +44,8 @@ def request(sequences: int, threads: int, draft: int, steps: int = 1000) -> Requ
 
 
 def _measured(run: Run, name: str, sequences: int, threads: int) -> Values:
-    from llgbench.decode.batch_recording import record, summarize, verdict
+    from llgbench.decode.batch_recording import record
+    from llgbench.decode.batch_summary import summarize, verdict
     from llgbench.errors import UnavailableError
 
     times: dict[str, float | None] = {}

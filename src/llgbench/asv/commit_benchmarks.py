@@ -46,6 +46,11 @@ def ratio_twin(benchmark: str) -> str | None:
     return f"{module}.{RATIOS}.{method}" if method else None
 
 
+def method(metric: str) -> str:
+    """Return the name of the benchmark that tracks a metric."""
+    return f"track_{metric.lower().replace(' ', '_')}"
+
+
 def parameter(case: str, vocab: str) -> str:
     """Return the name of a case and vocab among the values."""
     return f"{case} | {vocab}"

@@ -18,12 +18,15 @@ from pathlib import Path
 import llgbench
 from llgbench import files, paths
 from llgbench.asv import metrics
-from llgbench.asv.commit_benchmarks import METRICS, RATIOS, TIMES
+from llgbench.asv.commit_benchmarks import METRICS, RATIOS, TIMES, method
 from llgbench.engines import git_build, registry
 from llgbench.engines.facts import facts
 from llgbench.errors import InputError, RecordError, UnknownNameError
 from llgbench.inputs import case_file, catalogue
 from llgbench.inputs.configuration import QUICK_JSON_CASES
+
+# ASV's results, beside the configuration.
+RESULTS = "results"
 
 _BENCHMARKS = '''"""Masks, tokens and compilation, commit by commit; written by llgbench asv.
 
@@ -84,11 +87,18 @@ class Sameness(_Looked):
 '''
 
 
+def chosen(
+    cases: Sequence[str] = (), vocabs: Sequence[str] = ()
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the cases and vocabularies of a suite, the default where none are named."""
+    return tuple(cases or QUICK_JSON_CASES), tuple(vocabs or ("llama-bpe",))
+
+
 def _methods(suffix: str, getter: str) -> str:
     """Return a method for each metric, each a line one can search for."""
     return "".join(
         f"""
-    def track_{name.lower().replace(" ", "_")}(self, found, case, vocab):
+    def {method(name)}(self, found, case, vocab):
         return self.metrics.{getter}({name + suffix!r})
 """
         for name in METRICS
@@ -132,7 +142,7 @@ def configuration(repo: Path, branch: str) -> dict[str, object]:
         "default_benchmark_timeout": 300,
         "benchmark_dir": "benchmarks",
         "env_dir": "env",
-        "results_dir": "results",
+        "results_dir": RESULTS,
         "html_dir": "html",
         "build_cache_size": 8,
         "regressions_thresholds": {".*": 0.05},
@@ -172,9 +182,10 @@ def write(
     reference = facts(registry.locate(registry.WHEEL))
     folder = folder or repo.with_name(f"{repo.name}-asv")
     path = folder / "asv.conf.json"
+    cases, vocabs = chosen(cases, vocabs)
     benchmarks = _BENCHMARKS.format(
-        cases=list(cases or QUICK_JSON_CASES),
-        vocabs=list(vocabs or ("llama-bpe",)),
+        cases=list(cases),
+        vocabs=list(vocabs),
         release=reference.release,
         sha256=reference.sha256,
         times=TIMES,

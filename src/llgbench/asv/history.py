@@ -61,6 +61,49 @@ def beside(results: Path) -> Repository | None:
     return None
 
 
+@dataclass(frozen=True)
+class Release:
+    """A tagged commit of a followed branch."""
+
+    tag: str
+    commit: str
+    branch: str
+
+
+def releases(repository: Repository, places: History, tag: str = "") -> dict[str, Release]:
+    """Return the release that each followed branch is compared with, by branch.
+
+    Args:
+        repository: whose tags.
+        places: its history.
+        tag: its name; the last one of each branch, by its first parents, where empty.
+
+    Raises:
+        InputError: there is no such tag, or it is on no followed branch.
+    """
+    path, found = repository.path, {}
+    for branch in repository.branches:
+        last = tag or next(iter(_git(
+            path, "describe", "--tags", "--abbrev=0", "--first-parent", _revision(path, branch),
+            needed=False,
+        )), "")  # fmt: skip
+        if not last:
+            continue
+        # By its full name: a branch may be called as a tag is.
+        commit = _git(path, "rev-parse", "--verify", "--quiet", f"refs/tags/{last}^{{commit}}",
+                      needed=False)  # fmt: skip
+        if not commit:
+            raise InputError(f"{path} has no tag {last!r}")
+        if places.branch(commit[0]) == branch:
+            found[branch] = Release(last, commit[0], branch)
+    branches = " or ".join(repository.branches)
+    if not found and tag:
+        raise InputError(f"{path}: {tag} is no commit of {branches} itself; name one that is")
+    if not found:
+        raise InputError(f"{path}: no commit of {branches} has a tag; name one by --since-tag TAG")
+    return found
+
+
 def named(path: Path, branches: Sequence[str] = ()) -> Repository:
     """Return a repository with its branches, the one it is on where none are named.
 
@@ -107,7 +150,8 @@ def _commits(path: Path, *arguments: str) -> list[str]:
 
 def _revision(path: Path, branch: str) -> str:
     """Return the commit a branch is at; a checkout of a single commit has it as the remote's."""
-    for name in (branch, f"refs/remotes/origin/{branch}"):
+    # A tag may be called as the branch is.
+    for name in (f"refs/heads/{branch}", branch, f"refs/remotes/origin/{branch}"):
         found = _git(path, "rev-parse", "--verify", "--quiet", "--end-of-options",
                      f"{name}^{{commit}}", needed=False)  # fmt: skip
         if found:

@@ -51,7 +51,9 @@ class Level:
     error: float
 
 
-def find(values: Sequence[float] | Floats, errors: Sequence[float | None]) -> list[Level]:
+def find(
+    values: Sequence[float] | Floats, errors: Sequence[float | None], bound: int = 0
+) -> list[Level]:
     """Split a series into levels by penalized least squares.
 
     The split is the one with the least sum of squares, in units of the values' own spread, plus
@@ -62,28 +64,35 @@ def find(values: Sequence[float] | Floats, errors: Sequence[float | None]) -> li
         values: costs.
         errors: the standard error of each; None where it is unknown. Only where all are known can
             a level be a single value: a single time may be the minute's load.
+        bound: no level reaches over this position; 0 for none.
     """
     costs = np.asarray(values, float)
     known = bool(errors) and all(error is not None for error in errors)
     spread = spread_of(costs, [error for error in errors if error is not None] if known else None)
     kept = np.flatnonzero(~_outliers(costs, spread, ends=not known))
     least = 1 if known else 2
-    if len(kept) < least:
-        return []
     weights = 1 / spread[kept] ** 2
+    cut = int(np.searchsorted(kept, bound))
+    parts = _split(costs[kept[:cut]], weights[:cut], least)
+    parts += [(a + cut, b + cut) for a, b in _split(costs[kept[cut:]], weights[cut:], least)]
     found = []
-    for start, stop in _split(costs[kept], weights, least):
+    for start, stop in parts:
         weight = float(weights[start:stop].sum())
         mean = float((weights[start:stop] * costs[kept[start:stop]]).sum()) / weight
         found.append(Level(int(kept[start]), int(kept[stop - 1]), mean, math.sqrt(1 / weight)))
     return found
 
 
-def runs(values: Sequence[float]) -> list[Level]:
-    """Return the runs of equal values as levels without an error, as those of facts are."""
+def runs(values: Sequence[float], bound: int = 0) -> list[Level]:
+    """Return the runs of equal values as levels without an error, as those of facts are.
+
+    Args:
+        values: costs.
+        bound: no run reaches over this position; 0 for none.
+    """
     found: list[Level] = []
     for position, value in enumerate(values):
-        if found and found[-1].value == value:
+        if found and found[-1].value == value and position != bound:
             found[-1] = replace(found[-1], last=position)
         else:
             found.append(Level(position, position, value, 0.0))
@@ -138,6 +147,8 @@ def _outliers(costs: Floats, spread: Floats, *, ends: bool) -> npt.NDArray[np.bo
 def _split(costs: Floats, weights: Floats, least: int) -> list[tuple[int, int]]:
     """Return the parts of the best split, as half-open ranges of at least ``least`` values."""
     n = len(costs)
+    if n < least:
+        return []
     costs = costs - np.median(costs)  # the squares of what is left lose no digits
     zero = np.zeros(1)
     w = np.concatenate([zero, np.cumsum(weights)])

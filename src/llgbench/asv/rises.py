@@ -2,7 +2,8 @@
 
 A level is compared with the best earlier one, not with its neighbour: so ten commits that add 1%
 each are one rise of 10%, and what was mended is none. What was accepted is a ground of its own: the
-levels after it are compared with it, until the series is back where it was before.
+levels after it are compared with it, until the series is back where it was before. Where the ground
+is fixed, as by a release, nothing better takes its place.
 """
 
 from __future__ import annotations
@@ -93,6 +94,18 @@ class _Ground:
     level: Level
     last: int
     rise: _Rise | None = None
+    fixed: bool = False
+
+
+def parted(levels: Sequence[Level], released: int) -> tuple[Level | None, list[Level]]:
+    """Return the last level of a release, and what came after it.
+
+    Args:
+        levels: of the series, none of which reaches over the release.
+        released: how many values the release has.
+    """
+    before = [level for level in levels if level.last < released]
+    return (before[-1] if before else None), list(levels[len(before) :])
 
 
 def find(
@@ -100,6 +113,8 @@ def find(
     rule: Rule,
     accepted: Accepted = lambda _: None,
     limit: Callable[[int], float] = lambda _: math.inf,
+    *,
+    fixed: Level | None = None,
 ) -> list[Rise]:
     """Return every rise of a series, oldest first; the last ones may still last.
 
@@ -108,9 +123,10 @@ def find(
         rule: when a level is worse than another.
         accepted: which decision covers a rise.
         limit: the cost up to which a decision, by its number, accepts.
+        fixed: what every level is compared with; the best earlier one where None.
     """
     done: list[Rise] = []
-    grounds: list[_Ground] = []
+    grounds = [] if fixed is None else [_Ground(fixed, fixed.last, fixed=True)]
     rise: _Rise | None = None
     for level in levels:
         if not grounds:
@@ -147,9 +163,11 @@ def _stay(ground: _Ground, level: Level, rule: Rule) -> None:
         ground.rise.levels.append(level)
         ground.last = level.last
     elif rule.better(ground.level, level):
-        ground.level, ground.last = level, level.last
+        ground.last = level.last
+        if not ground.fixed:
+            ground.level = level
     elif not rule.above(ground.level, level):
-        if not rule.exact:
+        if not (rule.exact or ground.fixed):
             ground.level = _pooled(ground.level, level)
         ground.last = level.last
 

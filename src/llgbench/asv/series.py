@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from llgbench.asv.history import History
@@ -46,18 +46,23 @@ class Point:
 
 
 def collect(
-    results: Sequence[Results], known: dict[str, Benchmark], history: History
+    results: Sequence[Results],
+    known: dict[str, Benchmark],
+    history: History,
+    carry: Callable[[Measurement], Measurement | None] = lambda _: None,
 ) -> dict[Series, list[Point]]:
     """Return every series with its points, in the order of the commits.
 
-    What an earlier version of a benchmark measured is another quantity and is left out. So is a
-    benchmark that the index no longer lists; without an index its newest version counts.
+    What an earlier version of a benchmark measured is another quantity and is left out, unless it
+    can be carried over. So is a benchmark that the index no longer lists; without an index its
+    newest version counts.
 
     Args:
         results: as read.
         known: ASV's index of benchmarks.
         history: the order of commits. Without one it is that of their dates, and of two commits in
             one second that of their measurement.
+        carry: returns what an earlier version measured as one of today's; None where it cannot.
     """
     found: dict[Series, dict[str, tuple[tuple[int, ...], Results, Measurement]]] = {}
     for one in results:
@@ -66,7 +71,10 @@ def collect(
                 continue
             wanted = known[measured.benchmark].version if known else None
             if None not in (wanted, measured.version) and measured.version != wanted:
-                continue
+                carried = carry(measured)
+                if carried is None:
+                    continue
+                measured = carried
             series = Series(
                 one.machine, one.environment, history.branch(one.commit),
                 measured.benchmark, ", ".join(measured.parameters),

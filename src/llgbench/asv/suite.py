@@ -187,20 +187,14 @@ def _of(entries: Sequence[Entry], vocab: str, variant: str) -> list[Entry]:
 def _times(entries: Sequence[Entry]) -> dict[str, Value]:
     """Return the times of entries, in nanoseconds; percentiles are one sample per round."""
     from llgbench.records import stats, times
-    from llgbench.records.times import Kind, Measure
 
     found: dict[str, Value] = {}
-    asked: tuple[tuple[str, Kind, Measure], ...] = (
-        ("tbm", "cold", "tbm"), ("mask", "cold", "mask"), ("consume", "cold", "consume"),
-        ("warm_mask", "warm", "mask"), ("sibling_mask", "sibling", "mask"),
-        ("cached_mask", "cached", "mask"),
-    )  # fmt: skip
-    for name, kind, measure in asked:
+    for kind, measure in times.STEPS:
+        name = measure if kind == "cold" else f"{kind}_{measure}"
         rounds = times.pooled_rounds(entries, kind, measure)
         for label, q in PERCENTILES.items():
             found[f"{name}_{label}"] = samples(stats.block_percentiles(rounds, q))
-    starts: tuple[Measure, ...] = ("compile", "first_mask", "ttfm")
-    for measure in starts:
+    for measure in times.STARTS:
         every = stats.pool(a for e in entries for a in times.replays(e, "cold", measure))
         found[measure] = samples(every.astype(float).tolist())
     return found

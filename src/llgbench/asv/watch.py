@@ -52,33 +52,39 @@ class Watch:
         value = self.metric.cost(cost)
         return value if self.fact else math.exp(value)
 
-    def levels(self, points: Sequence[Point]) -> list[Level]:
-        """Return the levels of the series, in costs."""
+    def levels(self, points: Sequence[Point], bound: int = 0) -> list[Level]:
+        """Return the levels of the series, in costs; none reaches over a bound."""
         costs = [self.cost(point.value) for point in points]
         if self.fact:
-            return levels.runs(costs)
+            return levels.runs(costs, bound)
         # What was measured beside a fixed engine is as unsure as its samples say; of a time they
         # know only the minute in which they were taken.
         alone = self.metric.kind != "ratio"
         errors = [
             None if alone or point.error is None else point.error / point.value for point in points
         ]
-        return levels.find(costs, errors)
+        return levels.find(costs, errors, bound)
 
-    def alerts(self, points: Sequence[Point], decided: Sequence[Decision]) -> Iterator[Alert]:
+    def alerts(
+        self, points: Sequence[Point], decided: Sequence[Decision], released: int = 0
+    ) -> Iterator[Alert]:
         """Yield the alerts of the series in every state.
 
         Args:
             points: usable ones, in order.
             decided: the decisions about this series.
+            released: how many points a release has; the last level among them is what the others
+                are compared with. With 0 it is the best earlier level.
         """
         places = {point.commit: position for position, point in enumerate(points)}
-        found = self.levels(points)
-        for rise in rises.find(found, self.rule, *_accepting(decided, places, self)):
+        found = self.levels(points, released)
+        fixed, later = rises.parted(found, released)
+        accepting = _accepting(decided, places, self)
+        for rise in rises.find(later, self.rule, *accepting, fixed=fixed):
             reason = "" if rise.decision is None else decided[rise.decision].reason
             yield self._alert(points, rise, reason)
         if self.fact:
-            yield from self._better(points, found)
+            yield from self._better(points, found if fixed is None else [fixed, *later])
 
     def _better(self, points: Sequence[Point], found: Sequence[Level]) -> Iterator[Alert]:
         """Yield the facts that became better than they had ever been."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from llgbench import output
-from llgbench.commands.options import FiniteFloat
+from llgbench.commands.options import FiniteFloat, since_tag_option
 from llgbench.errors import InputError
 from llgbench.output import json_option
 
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Least relative change of a time or a ratio.",
 )
+@since_tag_option
 @click.option("--match", default="", help="Only alerts whose line contains this text.")
 @click.option("--accept", "reason", metavar="REASON", help="Accept the new alerts, and say why.")
 @json_option
@@ -51,20 +52,22 @@ def alerts_command(
     branches: tuple[str, ...],
     decisions: Path | None,
     threshold: float,
+    since_tag: str | None,
     match: str,
     reason: str | None,
     as_json: bool,
 ) -> None:
     """List what has become worse over commits; exit 1 if anything new is.
 
-    Every series of ASV's results is compared with its own best earlier level, and the newest record
-    of a machine with the one before it. A decision is kept with its reason in a file to commit.
+    Every series of ASV's results is compared with its own best earlier level, or with the commit of
+    a release (--since-tag), and the newest record of a machine with the one before it. A decision
+    is kept with its reason in a file to commit.
 
     \b
     Examples:
       llgbench alerts
       llgbench alerts --match compile --accept "compiles twice, masks are 3x faster: #123"
-      llgbench alerts --results ../llguidance-asv/results
+      llgbench alerts --results ../llguidance-asv/results --since-tag
       llgbench alerts --results results/reference
     """  # fmt: skip
     from llgbench import paths
@@ -80,7 +83,9 @@ def alerts_command(
     file = decisions or folder / alerts.ACCEPTED
 
     def find() -> alerts.Found:
-        found = alerts.find(folder, threshold, decided=kept.read(file), repository=repository)
+        found = alerts.find(
+            folder, threshold, decided=kept.read(file), repository=repository, since_tag=since_tag
+        )
         return replace(found, alerts=tuple(a for a in found.alerts if match in str(a)))
 
     found = find()
@@ -130,12 +135,18 @@ def _row(alert: Alert) -> dict[str, str]:
 @click.option("--branch", default="main", show_default=True, help="Whose commits are measured.")
 @click.option("--case", "cases", multiple=True, help="Default: the quick JSON cases; repeat.")
 @click.option("--vocab", "vocabs", multiple=True, help="Default: llama-bpe; repeat.")
+@click.option(
+    "--chain",
+    metavar="ENGINE",
+    help="The reference engine so far, to keep what was measured beside it; measures for minutes.",
+)
 def asv_command(
     repo: Path,
     folder: Path | None,
     branch: str,
     cases: tuple[str, ...],
     vocabs: tuple[str, ...],
+    chain: str | None,
 ) -> None:
     """Write an ASV configuration that measures the commits of a llguidance checkout.
 
@@ -144,8 +155,25 @@ def asv_command(
       llgbench asv --repo ../llguidance
       cd ../llguidance-asv && asv machine --yes && asv run v1.9.0..main && asv publish
       llgbench alerts --results ../llguidance-asv/results
-    """
-    from llgbench.asv import config
 
+    Another wheel of llguidance is another reference engine; with the one before it the history goes
+    on:
+
+    \b
+      llgbench asv --repo ../llguidance --chain pypi:1.9.0
+    """
+    from llgbench.asv import config, references
+    from llgbench.compare import sides
+    from llgbench.engines import registry
+
+    old = None if chain is None else sides.resolve(chain, output.say)
     written = config.write(repo, folder, branch, cases, vocabs)
+    if old is not None:
+        new = sides.resolve(registry.WHEEL, output.say)
+        suite = config.chosen(cases, vocabs)
+        with output.moving(f"measuring {old} beside {new}"):
+            link = references.measure(old, new, *suite)
+        references.add(written.parent / config.RESULTS / references.FILE, link)
+        for line in references.lines(link):
+            output.say(line)
     click.echo(written)

@@ -120,14 +120,14 @@ def _title(entry: Entry, model: object) -> str:
 
 def row(entry: Entry) -> dict[str, Any]:
     """Return an entry as a row of the table; times in microseconds."""
-    from llgbench.decode import batch_recording
+    from llgbench.decode import batch_summary
 
     c, facts = entry.configuration, entry.facts
     found: dict[str, Any] = {"case": c.case, "vocab": c.vocab, "variant": c.variant}
     if c.engine != "default":
         found["engine"] = c.engine
     found |= {"seqs": facts["sequences"], "threads": facts["threads"], "masks by": facts["method"]}
-    summary = batch_recording.summarize(entry)
+    summary = batch_summary.summarize(entry)
     times = {"step p50": "p50", "step p99": "p99", "step max": "most", "mask avg": "mask"}
     if facts["draft"]:
         times |= {"validate avg": "validate", "drafted avg": "ahead", "rollback avg": "rollback"}
@@ -137,5 +137,5 @@ def row(entry: Entry) -> dict[str, Any]:
     for name, of in (("busy %", "busy"), ("late %", "late")):
         share = getattr(summary, of) if summary else None
         found[name] = None if share is None else float(f"{100 * share:.3g}")
-    found["verdict"] = batch_recording.verdict(entry)
+    found["verdict"] = batch_summary.verdict(entry)
     return found

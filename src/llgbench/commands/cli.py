@@ -17,6 +17,7 @@ from llgbench.commands.compare import compare_command
 from llgbench.commands.decode import decode_command
 from llgbench.commands.doctor import doctor_command
 from llgbench.commands.engine import engine_group
+from llgbench.commands.masks import masks_command
 from llgbench.commands.overhead import overhead_command
 from llgbench.commands.peers import peers_command
 from llgbench.commands.pr import pr_command
@@ -54,6 +55,7 @@ for _command in (
     check,
     run,
     compare_command,
+    masks_command,
     pr_command,
     alerts_command,
     asv_command,

@@ -85,7 +85,7 @@ def _print(found: Comparison, where: Path, as_json: bool) -> None:
         output.say(f"lost {line}; {found.processes} others are in the table")
     output.echo(words.headline(found))
     if found.self_test and found.rows:
-        output.echo(words.floor_text(found.rows, found.plan.threshold))
+        output.echo(words.floor_text(found.rows, found.plan.threshold, found.allowed))
     if found.verdict == "identical":
         output.say(f"nothing was measured; files in {where}")
         return
@@ -130,5 +130,6 @@ def _row(row: Row, found: Comparison) -> dict[str, Any]:
         by_clock = [r for r in found.clock if (r.case, r.vocab, r.metric) == key]
         shown["by the clock"] = words.ratio_text(by_clock[0].estimate) if by_clock else None
     if found.self_test:
-        shown["sees changes of"] = f"{inference.smallest_visible(e, found.plan.threshold):.1%}"
+        seen = inference.smallest_visible(e, found.plan.threshold, len(found.rows), found.allowed)
+        shown["sees changes of"] = f"{seen:.1%}"
     return shown

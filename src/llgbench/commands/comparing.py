@@ -36,7 +36,7 @@ _OPTIONS = (
         type=FiniteFloat(5, MAX_BUDGET_S),
         default=300.0,
         show_default=True,
-        help="Seconds in all.",
+        help="Seconds in all, but for builds.",
     ),
     click.option("--count", is_flag=True, help="Count instructions (callgrind); they decide."),
     click.option("--where-equal", is_flag=True, help="Compare the cases whose masks agree."),
@@ -70,6 +70,7 @@ class Wanted:
             self.cases, self.vocabs, self.variant, self.threshold, self.budget,
             unequal=self.where_equal, count=self.count,
         )  # fmt: skip
-        return compare.run(
-            base, head, plan, folder, count=self.count, say=output.quiet_say, announce=output.say
-        )
+        with output.moving("comparing") as progress:
+            return compare.run(
+                base, head, plan, folder, count=self.count, say=progress, announce=output.say
+            )

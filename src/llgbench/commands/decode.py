@@ -11,6 +11,7 @@ import click
 from llgbench import output
 from llgbench.commands import given
 from llgbench.commands.options import limit_options, limits
+from llgbench.decode.modes import MODES
 from llgbench.errors import InputError, UnknownNameError
 from llgbench.output import json_option
 from llgbench.shown import microseconds
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
     from llgbench.llama.sampler import Selection
     from llgbench.records.entry import Entry
 
-# Repeated from llgbench.decode, model and sampler, which --help should not load; a test compares.
-MODES = ("mask-first", "sample-first", "validate-first", "forced", "overlap")
+# Repeated from model and sampler, which --help should not load; a test compares.
 SELECTIONS = ("greedy", "dist", "common")
 SHAPES = ("nano", "tinyllama-1.1b", "llama-3.2-1b", "llama-3.1-8b", "gemma-2b-like")
 MAX_THREADS = 512
@@ -90,11 +90,7 @@ def decode_command(
     the vocab's own tokens, random weights, the shape's speed.
 
     \b
-    mask-first      compute the mask, apply it, sample
-    sample-first    sample, look it up in the mask, mask and sample again on a miss (llama.cpp's)
-    validate-first  sample, validate the token, compute a mask only on a miss
-    forced          mask-first; forced tokens are committed unsampled, decoded in one batch
-    overlap         mask-first; the mask is computed while the model decodes
+    MODES
 
     \b
     Examples:
@@ -150,6 +146,11 @@ def decode_command(
         title += f"{' (random)' if what['synthetic'] else ''}, on {device_name}"
     output.print_table(rows, title=title)
     output.say(f"record: {record.path}")
+
+
+decode_command.help = (decode_command.help or "").replace(
+    "MODES", "\n    ".join(f"{mode.name:16}{mode.summary}" for mode in MODES.values())
+)
 
 
 def _path(model: Path) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from llgbench import output
+from llgbench.engines.spec import BUILT
 from llgbench.errors import InputError, LlgbenchError
 from llgbench.output import json_option
 
@@ -92,10 +93,13 @@ def engine_add(name: str, spec: str | None) -> None:
 
 
 @engine_group.command("build")
-@click.argument("flavours", nargs=-1, required=True, type=click.Choice(["stock", "fallback"]))
+@click.argument("flavours", nargs=-1, required=True, type=click.Choice(BUILT))
 @click.option("--if-possible", is_flag=True, help="Where cargo is missing, say so and succeed.")
 def engine_build_command(flavours: tuple[str, ...], if_possible: bool) -> None:
-    """Build llguidance from its published crate by cargo: as it is, or with the fallback.
+    """Build llguidance from its published crate by cargo: as it is, or with a patch.
+
+    ``first-byte`` asks the parser only where a lexeme of the grammar can begin; its masks are
+    stock's. ``fallback`` has the greedy lexeme fallback.
 
     The library is cached under a key of all its inputs; a second call only prints its path.
     """
@@ -113,18 +117,17 @@ def engine_build_command(flavours: tuple[str, ...], if_possible: bool) -> None:
 @engine_group.command("patch")
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=".")
 def engine_patch(folder: Path) -> None:
-    """Write the fallback as one patch against the published crate into FOLDER.
+    """Write the flavours first-byte and fallback as patches against the published crate.
 
-    It has three lines of context, and applies with ``git apply`` in the crate's folder; in a
-    checkout of llguidance that is ``parser``.
+    Each has three lines of context, and applies with ``git apply`` in the crate's folder; in a
+    checkout of llguidance that is ``parser``. They also apply one after the other.
     """
     from llgbench import files
     from llgbench.engines import patch
 
-    path = folder / patch.NAME
-    content = patch.fallback_patch()
-    files.write(path, content)
-    _echo_path(path)
+    for name, content in patch.patches().items():
+        files.write(folder / name, content)
+        _echo_path(folder / name)
 
 
 def _echo_path(path: Path | None) -> None:

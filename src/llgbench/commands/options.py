@@ -58,6 +58,12 @@ def numbers(least: int, most: int) -> Callable[[str], tuple[int, ...]]:
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
 
+# Of alerts and of the pages that show them.
+since_tag_option = click.option(
+    "--since-tag", is_flag=False, flag_value="", metavar="[TAG]",
+    help="Compare with TAG, or with the last one, and not with the best earlier commits.",
+)  # fmt: skip
+
 
 def limit_options(seconds_help: str) -> Callable[[_Command], _Command]:
     """Give a command the options of a worker's limits, ``time_limit`` and ``memory_limit``."""

@@ -39,9 +39,9 @@ def overhead_command(
 
     Ratios are of warm replays taken in turn in one process, the median of the rounds. Masks with a
     boundary pending stand beside the masks that its two readings have alone, the best of 200 each,
-    in turn. The curve gives the dearest and the median step of a b{n} d, each step's median over
+    in turn. The curve gives the costliest and the median step of a b{n} d, each step's median over
     replays: with the other reading kept in step beyond 64 bytes (shadow), and with replay only. The
-    dearest is also taken with the processor's caches emptied before it, since the longer n, the
+    costliest is also taken with the processor's caches emptied before it, since the longer n, the
     longer ago its code was last used. It is measured on llama-spm, where no bytes are forced.
     Memory is what a pending boundary adds to the heap in use, by n.
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from llgbench import output
+from llgbench.commands.options import since_tag_option
 
 
 @click.command("site")
@@ -31,8 +32,13 @@ from llgbench import output
     metavar="URL",
     help="Address of a commit without its hash.  [default: that of the repository's origin]",
 )
+@since_tag_option
 def site_command(
-    results: Path | None, folder: Path | None, repo: Path | None, commit_url: str | None
+    results: Path | None,
+    folder: Path | None,
+    repo: Path | None,
+    commit_url: str | None,
+    since_tag: str | None,
 ) -> None:
     """Write pages of every benchmark over commits, with its alerts and links to the commits.
 
@@ -54,6 +60,10 @@ def site_command(
         raise InputError(f"{place}: no such folder of results; run: asv run")
     repository = None if repo is None else history.named(repo)
     index = site.write(
-        place, folder or place / "html", repository=repository, commit_url=commit_url
+        place,
+        folder or place / "html",
+        repository=repository,
+        commit_url=commit_url,
+        since_tag=since_tag,
     )
     output.echo(str(index))

@@ -155,7 +155,7 @@ class Comparison:
         costliest: the steps that cost the head most.
         counters: of the engines' work; empty where they export none.
         functions: those whose instructions changed most.
-        named: whether functions were counted by name: most published libraries have no names.
+        named: whether both sides have names of functions: most published libraries have none.
         differences: of masks.
         processes: how many timed.
         counted: how many counted instructions; 0 where the clock alone decides.
@@ -231,6 +231,11 @@ class Comparison:
     def clear(self) -> bool:
         """Whether more processes would change nothing: every row that can be decided is."""
         return all(row.verdict != "unclear" for row in self.rows if row.metric not in _NOT_ASKED)
+
+    @property
+    def allowed(self) -> float:
+        """The false discovery rate that the table was held to."""
+        return self.plan.rate if self.rate is None else self.rate
 
     @property
     def failed(self) -> bool:

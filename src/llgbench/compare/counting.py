@@ -7,11 +7,13 @@ the hash seeds, which both sides of a process share; so a few processes are enou
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -28,12 +30,17 @@ from llgbench.compare.table import Measured, table
 from llgbench.measure import callgrind
 from llgbench.measure.callgrind import Dump
 from llgbench.measure.counter import Recorded
+from llgbench.records import stats
 from llgbench.records import times as record_times
 
 # Processes, each with seeds of its own, which move a count by some tenths of a percent.
 SEEDS = 5
 
 MOST_CHANGED = 5
+
+# The least share of its instructions for which a library has names of functions. One that was
+# stripped has those of its interface, and nothing else.
+NAMED = 0.5
 
 # So many are counted whatever the budget: fewer have no spread.
 MIN_SEEDS = 2
@@ -45,17 +52,44 @@ Counts = dict[str, list[int]]
 Counted = dict[tuple[str, str], Counts]
 
 
+@dataclass(frozen=True)
+class Tools:
+    """What a count works with; others in tests.
+
+    Attributes:
+        clock: in seconds.
+        work: does the job of a worker.
+        run: counts one job with a seed.
+    """
+
+    clock: Callable[[], float] = time.monotonic
+    work: Callable[[Job], Answer] = workers.spawn
+    run: Callable[..., list[Dump]] = callgrind.run
+
+
+_TOOLS = Tools()
+
+
 def count(
-    base: Side, head: Side, plan: Plan, progress: Callable[[str], None] = lambda _: None
-) -> Comparison:
+    base: Side,
+    head: Side,
+    plan: Plan,
+    progress: Callable[[str], None] = lambda _: None,
+    tools: Tools = _TOOLS,
+) -> tuple[Comparison, float]:
     """Compare two sides in instructions, within the plan's budget where MIN_SEEDS fit in it.
+
+    Returns:
+        The comparison, and the seconds that the shortest worker took: one that times takes longer.
 
     Raises:
         UnavailableError: instructions cannot be counted here.
         CompareError: a process under valgrind fails.
     """
     callgrind.require()
-    started = time.monotonic()
+    clock = tools.clock
+    started = clock()
+    shortest = math.inf
     pairs: Measured = {}
     steps = 0
     differences: list[Difference] = []
@@ -71,20 +105,25 @@ def count(
                 unequal=plan.unequal, mode="count", folder=str(folder),
             )  # fmt: skip
             _say(progress, vocab, "comparing masks")
-            verified = workers.spawn(ask)
+            asked = clock()
+            verified = tools.work(ask)
+            shortest = min(shortest, clock() - asked)
             steps += sum(c.steps for c in verified.cases.values())
             differences += verified.differences
             if not verified.cases or (differences and not plan.unequal):
-                return Comparison(
+                found = Comparison(
                     base, head, plan, differences=tuple(differences), steps=steps,
-                    wall_s=time.monotonic() - started, ended="masks differ",
+                    wall_s=clock() - started, ended="masks differ",
                 )  # fmt: skip
+                return found, shortest
             work += verified.counters
             until = started + plan.budget_s * number / len(plan.vocabs)
-            done, by_side = _processes(verified.recorded, until, partial(_say, progress, vocab))
+            say = partial(_say, progress, vocab)
+            done, by_side = _processes(verified.recorded, until, say, tools)
         counted.append(len(done))
-        functions += changed(by_side, vocab)
-        named = named or all(by_side[side] for side in SIDES)
+        if all(by_side[side] for side in SIDES):
+            named = True
+            functions += changed(by_side, vocab)
         costliest += _costliest(done, verified)
         for counts in done:
             for at, case in enumerate(verified.cases):
@@ -92,12 +131,10 @@ def count(
                 for metric, value in base_metrics.items():
                     pair = value, head_metrics[metric]
                     pairs.setdefault((case, vocab, metric), []).append(pair)
-    ended = f"{min(counted)} processes counted"
-    if min(counted) < SEEDS:
-        ended += f" of {SEEDS}, the budget ended"
+    wall_s = clock() - started
     # Nothing is looked at before the end, so the whole rate may be spent.
     random = np.random.default_rng(plan.seed)
-    return Comparison(
+    found = Comparison(
         base,
         head,
         plan,
@@ -109,10 +146,21 @@ def count(
         differences=tuple(differences),
         counted=min(counted),
         steps=steps,
-        wall_s=time.monotonic() - started,
-        ended=ended,
+        wall_s=wall_s,
+        ended=_ended(min(counted), plan.budget_s, wall_s),
         rate=plan.rate,
     )
+    return found, shortest
+
+
+def _ended(counted: int, budget_s: float, wall_s: float) -> str:
+    """Return why no more processes were counted."""
+    if counted == SEEDS:
+        return f"{counted} processes counted"
+    ended = f"{counted} of {SEEDS} processes counted"
+    if counted == MIN_SEEDS and wall_s > budget_s:
+        return f"{ended}, the fewest there can be, in {wall_s:.0f} s of a budget of {budget_s:g} s"
+    return f"{ended}, as many as the budget has room for"
 
 
 def _say(progress: Callable[[str], None], vocab: str, line: str) -> None:
@@ -120,33 +168,44 @@ def _say(progress: Callable[[str], None], vocab: str, line: str) -> None:
 
 
 def _processes(
-    recorded: Sequence[Recorded], until: float, progress: Callable[[str], None]
+    recorded: Sequence[Recorded],
+    until: float,
+    progress: Callable[[str], None],
+    tools: Tools = _TOOLS,
 ) -> tuple[list[Counted], dict[str, Counter[str]]]:
     """Count in processes, as many at once as there are cores, for as long as another one fits.
 
     Returns:
-        The counts of each process; and by side the functions' instructions in the first.
+        The counts of each process; and by side the functions' instructions in the first, none of a
+        side that has no names for most of them: functions would seem to come or go.
     """
     functions: dict[str, Counter[str]] = {side: Counter() for side in SIDES}
-    began = time.monotonic()
+    whole: Counter[str] = Counter()
+    clock = tools.clock
+    began = clock()
     took: list[float] = []
     progress(f"counting, {SEEDS} processes under callgrind")
 
     def one(seed: int) -> Counted | None:
-        begun = time.monotonic()
+        begun = clock()
         if seed >= MIN_SEEDS and begun + max(took, default=0.0) > until:
             return None
-        dumps = callgrind.run(recorded[seed % len(recorded)], seed, functions=seed == 0)
+        dumps = tools.run(recorded[seed % len(recorded)], seed, functions=seed == 0)
         for dump in dumps:
-            functions.setdefault(dump.name.split()[1], Counter()).update(dump.functions)
+            side = dump.name.split()[1]
+            functions.setdefault(side, Counter()).update(dump.functions)
+            whole[side] += dump.instructions if seed == 0 else 0
         counts = _by_case(dumps)
-        took.append(time.monotonic() - begun)
-        progress(f"{len(took)} of {SEEDS} processes counted, {time.monotonic() - began:.0f} s")
+        took.append(clock() - begun)
+        progress(f"{len(took)} of {SEEDS} processes counted, {clock() - began:.0f} s")
         return counts
 
     # Counts do not mind company.
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         done = [counts for counts in pool.map(one, range(SEEDS)) if counts is not None]
+    for side, found in functions.items():
+        if found.total() < NAMED * whole[side]:
+            found.clear()
     return done, functions
 
 
@@ -194,13 +253,15 @@ def count_metrics(counts: Counts) -> dict[str, float]:
     samples above them.
     """
     tbm = _tbm(counts)
-    first = np.array(counts["mask"], float).reshape(len(tbm), -1)[:, 0]
+    compiled = np.array(counts["compile"], np.uint64).reshape(-1, 1)
+    masks = np.array(counts["mask"], np.uint64).reshape(len(tbm), -1)
+    ttfm = stats.pool(record_times.ttfms(list(compiled), list(masks)))
     return {
         "TBM mean": float(tbm.mean()),
         "TBM p50": float(np.percentile(tbm, 50)),
         "TBM p99": float(np.percentile(tbm, 99)),
         "TBM max": float(np.median(tbm, axis=0).max()),
-        "TTFM": float(np.mean(np.array(counts["compile"]) + first)),
+        "TTFM": float(np.mean(ttfm)),
         "consume": float(np.median(counts["consume"])),
     }
 

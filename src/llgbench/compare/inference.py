@@ -215,10 +215,21 @@ def _verdict(e: Estimate, q: float, threshold: float, rate: float) -> Word:
     return "unclear"
 
 
-def smallest_visible(e: Estimate, threshold: float) -> float:
-    """Return the smallest relative change that a comparison like this one would likely call.
+def smallest_visible(e: Estimate, threshold: float, rows: int, rate: float) -> float:
+    """Return the smallest relative change of one row that a comparison like this likely calls.
 
-    A change of the threshold and 1.43 half-widths of the interval lies beyond the threshold with
-    probability 0.8, as (1.96 + 0.84) / 1.96 = 1.43.
+    That is in four of five, where no other row of the table changes: of so many rows, one alone has
+    to be the surer for the false discovery rate to hold.
+
+    Args:
+        e: the row's.
+        threshold: the smallest relative change of interest.
+        rows: of the table.
+        rate: its false discovery rate.
     """
-    return threshold + 1.43 * (e.high - e.low) / 2
+    freedom = e.processes - 2 * int(TRIM * e.processes) - 1
+    error = math.log(e.high / e.low) / 2 / student_quantile(0.025, freedom)
+    # The error of few processes is mostly too small.
+    error *= 1 + 1 / freedom
+    alone = student_quantile(min(rate / rows, 0.05) / 2, freedom)
+    return math.expm1(math.log1p(threshold) + (alone + student_quantile(0.2, freedom)) * error)

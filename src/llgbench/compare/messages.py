@@ -28,7 +28,7 @@ class Job:
         variant: which bridge both sides get.
         number: of the process, from 0; every other one loads the head first.
         seconds: how long to measure, shared by the cases; each gets worker.MIN_ROUNDS in any event.
-        unequal: whether to go on with the other cases where the masks of one differ.
+        unequal: whether to continue with the other cases where the masks of one differ.
         mode: verify masks and ``time``; ``verify`` alone; ``count``, verify and prepare what is
             counted under callgrind; or ``history``, which times what differs too, since a commit
             may be there to change masks, and goes on where a case cannot be measured.

@@ -43,8 +43,8 @@ from llgbench.measure import provenance
 # The processes after which the data are looked at for an early end; then every time 1.5 as many.
 FIRST_LOOK = 8
 
-# After a count the clock is not begun for less: MIN_PROCESSES would not fit.
-LEAST_FOR_THE_CLOCK_S = 10.0
+# What a process that times takes at least, beside its set-up.
+_LEAST_S = 1.0
 
 _CLEAR = "the answer was clear"
 
@@ -90,7 +90,7 @@ def compare(
     started = clock()
     gathered = _Gathered(plan)
     random = np.random.default_rng(plan.seed)
-    longest, number, look, next_look = 0.0, 0, 0, FIRST_LOOK
+    longest, shortest, number, look, next_look = 0.0, math.inf, 0, 0, FIRST_LOOK
     seconds = _fit(plan, 0.0)
 
     def timed(ended: str) -> Timed:
@@ -130,7 +130,11 @@ def compare(
             if number == 0:
                 seconds = _fit(plan, answer.setup_s)
         number += 1
-        longest = max(longest, clock() - begun)
+        now = clock()
+        longest, shortest = max(longest, now - begun), min(shortest, now - begun)
+        wanted = MIN_PROCESSES * len(plan.vocabs) - len(gathered.answers)
+        if number > 1 and wanted * shortest > plan.budget_s - (now - started):
+            break  # it would be too few in the end as well
         enough = len(gathered.answers) // len(plan.vocabs)
         if enough >= next_look:
             look += 1
@@ -141,8 +145,9 @@ def compare(
                 return _finished(so_far)
     if len(gathered.answers) < MIN_PROCESSES * len(plan.vocabs):
         raise CompareError(
-            f"{len(gathered.answers)} processes fit in the budget of {plan.budget_s:g} s, at least "
-            f"{MIN_PROCESSES * len(plan.vocabs)} are needed; raise --budget or give fewer cases"
+            f"the budget of {plan.budget_s:g} s has no room for {MIN_PROCESSES * len(plan.vocabs)} "
+            f"processes, which are needed at least: one takes {shortest:.0f} s or more here; raise "
+            "--budget or give fewer cases"
         )
     look += 1
     return _finished(timed("the budget ended"))
@@ -279,18 +284,32 @@ def run(
     return found, where
 
 
-def _by_count(base: Side, head: Side, plan: Plan, say: Callable[[str], None]) -> Timed:
+def _by_count(
+    base: Side,
+    head: Side,
+    plan: Plan,
+    say: Callable[[str], None],
+    tools: counting.Tools | None = None,
+) -> Timed:
     """Count first, then time with what is left of the budget; the counts decide."""
-    started = time.monotonic()
-    counted = counting.count(sides.countable(base), sides.countable(head), plan, say)
-    left = plan.budget_s - (time.monotonic() - started)
-    if (counted.differences and not counted.rows) or left < LEAST_FOR_THE_CLOCK_S:
+    tools = tools or counting.Tools()
+    clock = tools.clock
+    started = clock()
+    counted, worker_s = counting.count(
+        sides.countable(base), sides.countable(head), plan, say, tools
+    )
+    left = plan.budget_s - (clock() - started)
+    room = MIN_PROCESSES * len(plan.vocabs) * (worker_s + _LEAST_S) <= left
+    if (counted.differences and not counted.rows) or not room:
         return Timed(counted, {}, ())
     try:
-        timed = compare(base, head, replace(plan, budget_s=left, threshold=0.02), say)
+        timed = compare(
+            base, head, replace(plan, budget_s=left, threshold=0.02), say,
+            clock=clock, work=tools.work,
+        )  # fmt: skip
     except CompareError as error:
         say(f"no time left for the clock: {error}")
-        return Timed(replace(counted, wall_s=time.monotonic() - started), {}, ())
+        return Timed(replace(counted, wall_s=clock() - started), {}, ())
     by_clock = timed.comparison
     found = replace(
         counted,
@@ -299,7 +318,7 @@ def _by_count(base: Side, head: Side, plan: Plan, say: Callable[[str], None]) ->
         costliest=by_clock.costliest or counted.costliest,
         processes=by_clock.processes,
         lost=by_clock.lost,
-        wall_s=time.monotonic() - started,
+        wall_s=clock() - started,
     )
     return replace(timed, comparison=found)
 

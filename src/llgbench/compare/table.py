@@ -112,7 +112,7 @@ def judged_again(found: Comparison, threshold: float) -> Comparison:
         )
         for row in found.rows
     ]
-    rate = plan.rate if found.rate is None else found.rate
+    rate = found.allowed
     words = inference.verdicts(estimates, threshold, rate, _least(unit))
     rows = tuple(
         replace(row, estimate=e, verdict=word)

@@ -78,16 +78,16 @@ def no_functions(found: Comparison) -> str | None:
         return None
     if found.named:
         return "no function's instructions changed by a thousandth of the whole"
-    return "the libraries have no names of functions, so what changed cannot be listed by function"
+    return "a library has no names of functions, so what changed cannot be listed by function"
 
 
-def floor_text(rows: Sequence[Row], threshold: float) -> str:
+def floor_text(rows: Sequence[Row], threshold: float, rate: float) -> str:
     """Return what an A/A comparison says of this machine, in one line."""
-    seen = [inference.smallest_visible(row.estimate, threshold) for row in rows]
+    seen = [inference.smallest_visible(r.estimate, threshold, len(rows), rate) for r in rows]
     spread = [row.estimate.spread for row in rows]
     best = rows[int(np.argmin(seen))]
     return (
         f"noise floor: a process's ratio varies by {np.median(spread):.2%} (median of the rows, "
-        f"worst {max(spread):.2%}); half of the rows see a change of {np.median(seen):.1%}, "
-        f"the best ({best.metric} of {best.case}) of {min(seen):.1%}"
+        f"worst {max(spread):.2%}); half of the rows see a change of {np.median(seen):.1%} "
+        f"where nothing else changes, the best ({best.metric} of {best.case}) of {min(seen):.1%}"
     )

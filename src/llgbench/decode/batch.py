@@ -16,12 +16,13 @@ import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Literal, Self, get_args
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from llgbench._native import ffi, lib
+from llgbench.decode.batch_summary import Method
 from llgbench.engines.engine import Matcher, TokenArray, Tokenizer
 from llgbench.engines.handle import Handle
 from llgbench.errors import GrammarError, InputError, UnavailableError
@@ -40,10 +41,6 @@ STEP = np.dtype(
 )  # fmt: skip
 assert STEP.itemsize == ffi.sizeof("lb_batch_step")
 assert [name for name, _ in ffi.typeof("lb_batch_step").fields] == list(STEP.names or ())
-
-# Who computes the masks: the pool of csrc/batch.c, or llguidance's own function.
-Method = Literal["pool", "llg_par_compute_mask"]
-METHODS: tuple[Method, ...] = get_args(Method)
 
 MAX_SEQUENCES = 4096
 MAX_THREADS = 512

@@ -14,17 +14,18 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any
 
 import numpy as np
 
 from llgbench import isolated, paths, processes
 from llgbench.decode import batch, loop
-from llgbench.decode.batch import METHODS, Batch, Method, Plan
+from llgbench.decode.batch import Batch, Plan
+from llgbench.decode.batch_summary import FOLDER, METHODS, OF_DRAFTS, SAMPLES, Method
 from llgbench.decode.measurement import decodable
 from llgbench.decode.plan import MAX_SEQUENCES
 from llgbench.decode.plan import Plan as DecodePlan
-from llgbench.errors import GrammarError, InputError, ProcessError, RecordError, UnavailableError
+from llgbench.errors import GrammarError, InputError, ProcessError, UnavailableError
 from llgbench.inputs import case_file
 from llgbench.inputs.configuration import Configuration
 from llgbench.isolated import Limits
@@ -35,20 +36,15 @@ from llgbench.measure import provenance
 from llgbench.measure.replay import with_end
 from llgbench.measure.runner import Workbench, judge, prepare, traces_of
 from llgbench.measure.trace import trace_of
-from llgbench.records import lines, stats
 from llgbench.records import record as records
 from llgbench.records.entry import Entry, from_plain, to_plain
-from llgbench.records.lines import Count
 from llgbench.records.record import Record
 
-FOLDER = "batch"
 # Of one worker; a batch of 256 long texts takes minutes to begin.
 SECONDS = 3600.0
 # Tokens per sequence that are decoded to learn how long a decode takes.
 _DECODED = 24
-_SAMPLES = ("step", "slowest", "work", "consume")
 _COUNTS = ("n_clones", "n_drafted", "n_valid", "n_back", "n_rollbacks")
-_OF_DRAFTS = ("validate", "ahead", "rollback")
 
 
 @dataclass(frozen=True)
@@ -210,7 +206,7 @@ def _entry(
     if run.fault:
         # No time beside a mask that is not as it should be.
         return Entry(configuration, engine, {"label": "wrong", "reason": run.fault}, {}, facts)
-    names = (*_SAMPLES, *(_OF_DRAFTS if facts["draft"] else ()))
+    names = (*SAMPLES, *(OF_DRAFTS if facts["draft"] else ()))
     samples = {name: [steps[f"{name}_ns"].copy()] for name in names}
     begun = steps["n_clones"] > 0
     samples["clone"] = [steps["clone_ns"][begun] // steps["n_clones"][begun]]
@@ -307,123 +303,3 @@ def _beside(entry: Entry, decoded: Mapping[int, DecodeTime]) -> Entry:
     if decode_time is None:
         return entry
     return replace(entry, facts={**entry.facts, "decode": asdict(decode_time)})
-
-
-class _Facts(TypedDict):
-    """What readers of a batch record rely on."""
-
-    kind: Literal["batch"]
-    method: str
-    sequences: Count
-    threads: Count
-    steps: Count
-    draft: Count
-    cold: bool
-
-
-def require(entry: Entry, where: str) -> None:
-    """Refuse an entry that :func:`summarize` cannot read.
-
-    Args:
-        entry: as read from a record.
-        where: the record; begins the message.
-
-    Raises:
-        RecordError: it is damaged, or not of a batch record.
-    """
-    where = f"{where}: {entry.configuration}"
-    lines.require(entry.facts, _Facts, where)
-    if entry.unavailable is not None:
-        return
-    if not {"label", "reason"} <= entry.verdict.keys():
-        raise RecordError(f"{where} is damaged: the verdict is incomplete")
-    if entry.facts.get("fault"):
-        return
-    wanted = (*_SAMPLES, *(_OF_DRAFTS if entry.facts["draft"] else ()))
-    sizes = {sum(len(a) for a in entry.samples.get(name, ())) for name in wanted}
-    if len(sizes) != 1 or 0 in sizes:
-        raise RecordError(f"{where} is damaged: its samples are not of the same steps")
-
-
-@dataclass(frozen=True)
-class Summary:
-    """A batch in figures; times in nanoseconds.
-
-    Attributes:
-        sequences: at once.
-        threads: that computed masks.
-        method: who computed them.
-        steps: counted.
-        p50: median time from the start of a step until its slowest mask is there.
-        p99: its 99th percentile; None of too few steps.
-        most: its maximum.
-        mask: mean work per sequence; None where llguidance's function did it.
-        busy: share of the threads' time that was work, 0 to 1; None likewise.
-        consume: mean time of consume_token per sequence.
-        clone: mean time of a clone; None where no text ended.
-        decode: median of ``llama_decode`` for as many sequences; None where none was measured.
-        late: share of the steps whose masks are later than that, 0 to 1; None likewise.
-        validate: mean time to validate a draft; None without drafts, as the next two.
-        ahead: mean time of the masks and tokens of a draft.
-        rollback: mean time to take the refused tokens of a draft back; None where none was.
-    """
-
-    sequences: int
-    threads: int
-    method: str
-    steps: int
-    p50: float | None
-    p99: float | None
-    most: float | None
-    mask: float | None
-    busy: float | None
-    consume: float
-    clone: float | None
-    decode: float | None
-    late: float | None
-    validate: float | None
-    ahead: float | None
-    rollback: float | None
-
-
-def summarize(entry: Entry) -> Summary | None:
-    """Return an entry's figures; None where nothing was timed."""
-    facts = entry.facts
-    if entry.unavailable is not None or facts.get("fault"):
-        return None
-    total = {name: float(stats.pool(arrays).sum()) for name, arrays in entry.samples.items()}
-    step = stats.pool(entry.samples["step"])
-    each = len(step) * facts["sequences"]
-    ours = facts["method"] == METHODS[0]
-    decoded = facts.get("decode")
-    decode = decoded["p50_ns"] if decoded and decoded["unavailable"] is None else None
-    drafts = each if facts["draft"] else 0
-    return Summary(
-        sequences=facts["sequences"],
-        threads=facts["threads"],
-        method=facts["method"],
-        steps=len(step),
-        p50=stats.percentile(step, 50),
-        p99=stats.percentile(step, 99),
-        most=stats.percentile(step, 100),
-        mask=total["work"] / each if ours else None,
-        busy=total["work"] / (facts["threads"] * total["step"]) if ours else None,
-        consume=total["consume"] / each,
-        clone=stats.mean(stats.pool(entry.samples["clone"])),
-        decode=decode,
-        late=float(np.mean(step > decode)) if decode is not None else None,
-        validate=total["validate"] / drafts if drafts else None,
-        ahead=total["ahead"] / drafts if drafts else None,
-        rollback=total["rollback"] / facts["n_rollbacks"]
-        if drafts and facts["n_rollbacks"] else None,
-    )  # fmt: skip
-
-
-def verdict(entry: Entry) -> str:
-    """Return what must stand beside an entry's times, in one line."""
-    if entry.unavailable is not None:
-        return f"not available: {entry.unavailable}"
-    label, reason = entry.verdict["label"], entry.verdict["reason"]
-    found = f"{label}: {reason}" if reason else str(label)
-    left_out = entry.facts.get("left_out") or {}
-    return f"{found}; {len(left_out)} texts left out" if left_out else found

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from llgbench._native import ffi, lib
-from llgbench.decode.plan import MODES, PARTS, Mode, Plan
+from llgbench.decode.modes import MODES, Mode, Order
+from llgbench.decode.plan import PARTS, Plan
 from llgbench.engines.engine import Engine, TokenArray, Tokenizer
 from llgbench.errors import (
     ModelError,
@@ -86,6 +87,16 @@ class Run:
         return np.asarray(had)
 
 
+_ORDERS: dict[Order, int] = {
+    "mask": lib.LB_MASK_FIRST, "sample": lib.LB_SAMPLE_FIRST, "validate": lib.LB_VALIDATE_FIRST,
+}  # fmt: skip
+
+
+def _options(mode: Mode) -> int:
+    forced: int = lib.LB_FORCED if mode.forced else 0
+    return forced | (lib.LB_OVERLAP if mode.overlap else 0)
+
+
 def run(
     context: Context,
     tokenizer: Tokenizer | None,
@@ -140,9 +151,9 @@ def run(
         loop.engine = ffi.NULL if tokenizer is None else tokenizer.engine.api
         loop.n_vocab, loop.batch_room = context.model.n_tokens, context.batch_room
         loop.sequences, loop.n_sequences = sequences, plan.sequences
-        loop.mode = mode.order
+        loop.mode = _ORDERS[mode.first]
         agree = lib.LB_AGREE if plan.agree else 0
-        loop.options = (mode.options if tokenizer is not None else 0) | agree
+        loop.options = (_options(mode) if tokenizer is not None else 0) | agree
         steps, result = np.zeros(n + 1, STEP), ffi.new("lb_decode_result *")
         into = ffi.from_buffer("lb_decode_step[]", steps, require_writable=True)
         lib.lb_decode(loop, into, result)

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from llgbench.decode.loop import Run, check, run
-from llgbench.decode.plan import PARTS, UNCONSTRAINED, Mode, Plan
+from llgbench.decode.modes import Mode
+from llgbench.decode.plan import PARTS, UNCONSTRAINED, Plan
 from llgbench.engines.engine import TokenArray
 from llgbench.errors import (
     GrammarError,

@@ -1,10 +1,9 @@
-"""What a decode run is to do: the modes, the parts of a step, the plan."""
+"""What a decode run is to do: the parts of a step, the plan."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from llgbench._native import lib
 from llgbench.errors import (
     InputError,
 )
@@ -20,50 +19,6 @@ GRAMMAR_PARTS = ("mask", "wait", "apply", "check", "accept", "forced")
 UNCONSTRAINED = "unconstrained"
 # llama.cpp's LLAMA_MAX_SEQ.
 MAX_SEQUENCES = 256
-
-
-@dataclass(frozen=True)
-class Mode:
-    """How mask, sample and decode follow each other.
-
-    Attributes:
-        name: as it is asked for.
-        order: LB_MASK_FIRST and its fellows in csrc/llgbench.h.
-        options: LB_FORCED, LB_OVERLAP.
-        summary: one line for help and reports.
-    """
-
-    name: str
-    order: int
-    options: int
-    summary: str
-
-
-MODES: dict[str, Mode] = {
-    mode.name: mode
-    for mode in (
-        Mode("mask-first", lib.LB_MASK_FIRST, 0, "compute the mask, apply it, sample"),
-        Mode(
-            "sample-first", lib.LB_SAMPLE_FIRST, 0,
-            "sample, look the token up in the mask, apply it and sample again on a miss: "
-            "llama.cpp's default",
-        ),
-        Mode(
-            "validate-first", lib.LB_VALIDATE_FIRST, 0,
-            "sample, validate the token, compute a mask only on a miss",
-        ),
-        Mode(
-            "forced", lib.LB_MASK_FIRST, lib.LB_FORCED,
-            "mask-first, and forced tokens are committed unsampled and decoded in one batch",
-        ),
-        Mode(
-            "overlap", lib.LB_MASK_FIRST, lib.LB_OVERLAP,
-            "mask-first, the mask computed on another thread while the model decodes",
-        ),
-    )
-}  # fmt: skip
-
-SAMPLING_FIRST = ("sample-first", "validate-first")
 
 
 @dataclass(frozen=True)

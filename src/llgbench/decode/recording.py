@@ -18,7 +18,8 @@ from typing import Any
 
 from llgbench import isolated, paths, processes
 from llgbench.decode import measurement
-from llgbench.decode.plan import MODES, Plan
+from llgbench.decode.modes import MODES
+from llgbench.decode.plan import Plan
 from llgbench.errors import InputError, ProcessError, UnavailableError
 from llgbench.inputs import case, case_file, gguf_faults
 from llgbench.inputs.catalogue import vocab_path

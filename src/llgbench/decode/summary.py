@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import msgspec
 
-from llgbench.decode.plan import GRAMMAR_PARTS, MAX_SEQUENCES, PARTS, SAMPLING_FIRST, UNCONSTRAINED
+from llgbench.decode.modes import SAMPLING_FIRST
+from llgbench.decode.plan import GRAMMAR_PARTS, MAX_SEQUENCES, PARTS, UNCONSTRAINED
 from llgbench.errors import (
     RecordError,
 )

@@ -1,6 +1,6 @@
-"""Building the suite's own engines: llguidance with and without the greedy lexeme fallback.
+"""Building the suite's own engines: llguidance as published, and with a patch.
 
-Both flavours are the published crate, pinned by the checksum in engine/Cargo.lock, and are built
+All flavours are the published crate, pinned by the checksum in engine/Cargo.lock, and are built
 from the same profile; see engine/README.md. What is built is kept under the cache by a key of all
 that went in, so building again is a look-up.
 """
@@ -17,24 +17,28 @@ from pathlib import Path
 
 from llgbench import paths
 from llgbench.engines import cargo, store
+from llgbench.engines.spec import BUILT, FALLBACK, FIRST_BYTE, STOCK
 from llgbench.errors import EngineError, UnavailableError, UnknownNameError
 
-FLAVOURS = ("stock", "fallback")
+FLAVOURS = BUILT
 
 CRATE = "llguidance"
-# Engine sources by flavour: what stands in engine/, and where fallback.rs goes in the crate.
+# What stands in engine/: sources of all flavours; by flavour, its patches in their order, and its
+# modules with their places in the crate.
 _COMMON = ("Cargo.toml", "Cargo.lock", "src/lib.rs", "common.patch")
+_PATCHES = {STOCK: (), FIRST_BYTE: ("first-byte.patch",), FALLBACK: ("fallback.patch",)}
 _MODULES = {
-    "fallback.rs": "src/earley/parser/fallback.rs",
-    "fallback_tests.rs": "src/earley/parser/fallback/tests.rs",
+    FALLBACK: {
+        "fallback.rs": "src/earley/parser/fallback.rs",
+        "fallback_tests.rs": "src/earley/parser/fallback/tests.rs",
+    }
 }
-_FALLBACK = ("fallback.patch", *_MODULES)
 _LIBRARY = "libllgbench_engine.so"
 # How an engine is built, beside the files; these are part of the key. A change of `_lay_out` that
 # changes what is built takes a new number.
 _LAYOUT = 2
 _COMMAND = ("build", "--release", "--locked", "--offline")
-_FEATURES = {"stock": (), "fallback": ("--features", "fallback")}
+_FEATURES: dict[str, tuple[str, ...]] = {FALLBACK: ("--features", "fallback")}
 
 
 def input_key(flavour: str) -> str:
@@ -46,7 +50,7 @@ def input_key(flavour: str) -> str:
         EngineError: a file of engine/ is missing.
     """
     sources = [part for name in _sources(flavour) for part in (name, _read(name))]
-    return cargo.key(f"{_LAYOUT} {_COMMAND} {_FEATURES[flavour]}", *sources)
+    return cargo.key(f"{_LAYOUT} {_COMMAND} {_features(flavour)}", *sources)
 
 
 def cached(flavour: str) -> Path | None:
@@ -97,7 +101,7 @@ def build(flavour: str, *, report: Callable[[str], None] = lambda _: None) -> Pa
         report(f"{flavour}: fetching {CRATE}")
         _lay_out(flavour, _fetch_crate(log), source)
         report(f"{flavour}: building (some minutes; log in {log})")
-        arguments = [*_COMMAND, *_FEATURES[flavour]]
+        arguments = [*_COMMAND, *_features(flavour)]
         content = cargo.build(arguments, source, _LIBRARY, log, report)
         store.keep(library, content, release)
     return library
@@ -120,13 +124,12 @@ def _lay_out(flavour: str, crate: bytes, work: Path) -> None:
         archive.extractall(work, filter="data")
     (unpacked,) = work.glob(f"{CRATE}-*")
     tree = unpacked.rename(work / CRATE)
-    apply_patch(_read("common.patch").decode(), tree)
-    if flavour == "fallback":
-        apply_patch(_read("fallback.patch").decode(), tree)
-        for name, place in _MODULES.items():
-            module = tree / place
-            module.parent.mkdir()
-            module.write_bytes(_read(name))
+    for patch in ("common.patch", *_PATCHES[flavour]):
+        apply_patch(_read(patch).decode(), tree)
+    for name, place in _MODULES.get(flavour, {}).items():
+        module = tree / place
+        module.parent.mkdir(exist_ok=True)
+        module.write_bytes(_read(name))
     manifest = _read("Cargo.toml").decode()
     manifest += f'\n[patch.crates-io]\n{CRATE} = {{ path = "{CRATE}" }}\n'
     (work / "Cargo.toml").write_text(manifest)
@@ -206,7 +209,11 @@ def _fetch_crate(log: Path) -> bytes:
 def _sources(flavour: str) -> tuple[str, ...]:
     if flavour not in FLAVOURS:
         raise UnknownNameError("engine", flavour, FLAVOURS)
-    return _COMMON + (_FALLBACK if flavour == "fallback" else ())
+    return (*_COMMON, *_PATCHES[flavour], *_MODULES.get(flavour, {}))
+
+
+def _features(flavour: str) -> tuple[str, ...]:
+    return _FEATURES.get(flavour, ())
 
 
 def _read(name: str) -> bytes:

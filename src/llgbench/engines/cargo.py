@@ -21,6 +21,7 @@ from pathlib import Path
 from llgbench import files, paths, processes
 from llgbench.engines import store
 from llgbench.errors import EngineError, InputError, UnavailableError
+from llgbench.last_words import last_words
 
 # All that cargo, rustc and a revision's build scripts see of the user's environment: what finds
 # the compiler and the network. No token, and no flag that would change the library: flags belong
@@ -191,7 +192,7 @@ def rustc_version() -> str:
     except OSError as error:
         raise UnavailableError(f"rustc does not run: {error.strerror}") from None
     if done.returncode != 0:
-        words = processes.last_words(done.stderr.decode(errors="replace"))
+        words = last_words(done.stderr.decode(errors="replace"))
         raise UnavailableError(f"rustc does not run: {words}")
     return done.stdout.decode(errors="replace")
 

@@ -1,8 +1,8 @@
-"""Engines: shared libraries with llguidance's C API, and the handles they give out.
+"""Engines and their handles, in one module since each of the three keeps the one before alive.
 
-An engine is loaded by path and lives as long as the process. A :class:`Tokenizer` belongs to an
-engine, a :class:`Matcher` to a tokenizer; each owns one handle, has ``close()`` and is a context
-manager, and keeps alive what its handle points to.
+An engine is a shared library with llguidance's C API, loaded by path; it lives as long as the
+process. A :class:`Tokenizer` belongs to an engine, a :class:`Matcher` to a tokenizer; each owns one
+handle, has ``close()`` and is a context manager.
 """
 
 from __future__ import annotations

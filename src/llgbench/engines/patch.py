@@ -1,7 +1,7 @@
-"""The fallback as a patch that a maintainer of llguidance can read and apply.
+"""The flavours as patches that a maintainer of llguidance can read and apply.
 
-engine/ keeps what the build needs: a patch with one line of context, and a module beside it. Here
-both become one unified diff with three lines of context against the published crate.
+engine/ keeps what the build needs: patches of few lines of context, and a module beside them. Here
+each flavour becomes one unified diff with three lines of context against the published crate.
 """
 
 from __future__ import annotations
@@ -12,24 +12,29 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from llgbench.engines import build
+from llgbench.engines.spec import FALLBACK, FIRST_BYTE, STOCK
 
-NAME = "greedy-lexeme-fallback.patch"
+# Each stands for itself; they also apply one after the other, in either order.
+NAMES = {FIRST_BYTE: "first-byte.patch", FALLBACK: "greedy-lexeme-fallback.patch"}
 
 
-def fallback_patch() -> str:
-    """Return the diff, as ``git apply`` and ``patch -p1`` read it in the crate's folder.
+def patches() -> dict[str, str]:
+    """Return the diffs by file name, as ``git apply`` and ``patch -p1`` read them in the crate.
 
     Raises:
         EngineError: the crate cannot be had, or a patch of engine/ does not apply.
     """
     with tempfile.TemporaryDirectory() as name:
-        trees = []
-        for flavour in build.FLAVOURS:
+        trees = {}
+        for flavour in (STOCK, *NAMES):
             folder = Path(name) / flavour
             folder.mkdir()
             build.lay_out(flavour, folder)
-            trees.append(folder / build.CRATE)
-        return "".join(_differences(*trees))
+            trees[flavour] = folder / build.CRATE
+        return {
+            name: "".join(_differences(trees[STOCK], trees[flavour]))
+            for flavour, name in NAMES.items()
+        }
 
 
 def _differences(before: Path, after: Path) -> Iterator[str]:

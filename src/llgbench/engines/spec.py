@@ -14,8 +14,9 @@ from llgbench.errors import InputError
 
 WHEEL = "wheel"
 STOCK = "stock"
+FIRST_BYTE = "first-byte"
 FALLBACK = "fallback"
-BUILT = (STOCK, FALLBACK)
+BUILT = (STOCK, FIRST_BYTE, FALLBACK)
 PYPI = "pypi:"
 GIT = "git:"
 

@@ -7,60 +7,42 @@ option on has a copy of the library, because the seeds of one library are drawn 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from llgbench import processes
 from llgbench.compare.sides import copy_of
-from llgbench.compare.worker import COUNTED_STEPS
 from llgbench.engines import counters
-from llgbench.engines.engine import Engine, TokenArray, load
-from llgbench.errors import CompareError
+from llgbench.engines.engine import Engine, load
+from llgbench.fallback.counted_jobs import (
+    KINDS,
+    PARTS,
+    curve_job,
+    json_job,
+    label,
+    pending_job,
+)
 from llgbench.fallback.overhead import JSON_CASES, engines
 from llgbench.fallback.pending import STATES
 from llgbench.fallback.states import (
     CHECKPOINT_VOCAB,
     LENGTHS,
-    STRATEGIES,
     Strategy,
     checkpoint,
-    checkpoint_trace,
     points,
 )
-from llgbench.inputs import case_file
-from llgbench.inputs.grammar import with_options
-from llgbench.inputs.variant import REFERENCE_FALLBACK, get
-from llgbench.llama import bridge
-from llgbench.measure import callgrind, runner
+from llgbench.measure import callgrind
 from llgbench.measure.counter import (
-    CONSUME,
-    MASK,
-    PER_REPLAY,
-    PER_STEP,
-    Compile,
-    Free,
-    JobBuilder,
-    Mask,
     Recorded,
-    Replay,
-    Reset,
-    SetThreshold,
 )
-from llgbench.measure.replay import replay, with_end
+from llgbench.measure.replay import replay
 from llgbench.measure.runner import Workbench
-
-KINDS = ("cold", "warm")
-PARTS = {"mask": MASK, "consume": CONSUME}
 
 # Processes, each with seeds of its own, which move a ratio by some hundredths of a percent.
 SEEDS = 2
-
-# A pending mask is counted so often; the first one reads the state's bytes for the first time.
-MASKS = 3
 
 # Of the engine's own counters, those that a step's work by n shows in.
 WORK = (
@@ -119,7 +101,7 @@ class PendingCount:
 
     @property
     def over_dearer(self) -> float:
-        """The pending mask over the dearer of its two readings alone."""
+        """The pending mask over the costlier of its two readings alone."""
         return self.both / max(self.longer, self.other)
 
     @property
@@ -172,45 +154,6 @@ def on_json(
     return [_overhead(name, vocab, kind, sums) for name in cases for kind in KINDS]
 
 
-def json_job(
-    sides: Mapping[str, Engine], option: str, vocab: str, cases: Sequence[str], folder: Path
-) -> Recorded:
-    """Return the job that counts the longest text of cases, cold and warm, a sum a replay and part.
-
-    The parts are counted in replays of their own, each on a fresh matcher: a count of every call
-    costs milliseconds, and sums are all that is asked for.
-
-    Args:
-        sides: engines; the one called ``on`` gets the option.
-        option: of the grammar.
-        vocab: its name.
-        cases: their names.
-        folder: where the job's files go.
-
-    Raises:
-        CompareError: a grammar does not compile.
-    """
-    builder, plain = JobBuilder(), get("greedy_tokenize")
-    with Workbench(vocab) as bench:
-        traces = {
-            name: max(runner.traces_of(case_file.load(name), bench.vocab), key=len)
-            for name in cases
-        }
-        for side, engine in sides.items():
-            tokenizer = builder.tokenizer(engine, bench.vocab, plain)
-            ends = bench.tokenizer(engine, plain)
-            for name, trace in traces.items():
-                grammar = case_file.load(name).lark({option: True} if side == "on" else {})
-                tokens = with_end(trace, ends)[:COUNTED_STEPS]
-                for part, flag in PARTS.items():
-                    cold, warm = (
-                        Replay(0, tokens, flag, PER_REPLAY, label(name, side, kind, part))
-                        for kind in KINDS
-                    )
-                    builder.add(Compile(0, tokenizer, grammar), cold, Reset(0), warm, Free(0))
-        return builder.record(folder)
-
-
 def pending(vocab: str) -> list[PendingCount]:
     """Count the masks of states with a boundary pending, and without one.
 
@@ -221,7 +164,7 @@ def pending(vocab: str) -> list[PendingCount]:
     callgrind.require()
     _, engine = engines()
     with processes.temporary_folder() as folder:
-        sums = sums_of(_pending_job(engine, vocab, folder), 0)
+        sums = sums_of(pending_job(engine, vocab, folder), 0)
     return [
         PendingCount(
             state.name, vocab,
@@ -239,7 +182,7 @@ def curve(
 ) -> Iterator[CountedPoint]:
     """Count a checkpoint's steps by its length, and what the engine says of their work.
 
-    Every step is counted, because nobody says beforehand which one is the dearest. A dump a step
+    Every step is counted, because nobody says beforehand which one costs most. A dump a step
     costs some milliseconds, a minute in all at 16384 bytes.
 
     Raises:
@@ -252,7 +195,7 @@ def curve(
     wanted = points(lengths)
     with Workbench(vocab) as bench:
         with processes.temporary_folder() as folder:
-            sums = sums_of(_curve_job(wanted, engine, bench, folder), 0)
+            sums = sums_of(curve_job(wanted, engine, bench, folder), 0)
         for n, strategy in wanted:
             steps = np.array(sums[label(f"{n}", strategy, "step")])
             yield CountedPoint(
@@ -269,58 +212,6 @@ def work(n: int, strategy: Strategy, engine: Engine, bench: Workbench) -> dict[s
         matcher.reset()
         found = counters.by_step(matcher, trace) or {}
     return {name: int(found[name].max()) for name in WORK if name in found}
-
-
-def _pending_job(engine: Engine, vocab: str, folder: Path) -> Recorded:
-    """Return the job that counts the masks of every state by its readings, in turn.
-
-    Nothing is forced, so that every mask is a walk; each state is reached uncounted.
-    """
-    builder = JobBuilder()
-    reached: dict[int, tuple[str, TokenArray]] = {}
-    with Workbench(vocab) as bench:
-        tokenizer = builder.tokenizer(engine, bench.vocab, REFERENCE_FALLBACK)
-        options = bridge.options(engine, REFERENCE_FALLBACK)
-        for state in STATES:
-            tokens = bench.vocab.trace(state.text)
-            for at, (reading, grammar) in enumerate(state.grammars.items()):
-                builder.add(Compile(at, tokenizer, with_options(grammar, options)))
-                reached[len(builder.steps)] = f"{state.name}, {reading}", tokens
-                builder.add(Replay(at, tokens))
-            for _ in range(MASKS):
-                for at, reading in enumerate(state.grammars):
-                    builder.add(Mask(at, label(state.name, reading)))
-            builder.add(*(Free(at) for at in range(len(state.grammars))))
-        recorded = builder.record(folder)
-    for step, (name, tokens) in reached.items():
-        if recorded.taken[step] != len(tokens):
-            raise CompareError(f"{name}: the grammar refuses its text")
-    return recorded
-
-
-def _curve_job(
-    wanted: Sequence[tuple[int, Strategy]], engine: Engine, bench: Workbench, folder: Path
-) -> Recorded:
-    """Return the job that counts each step of checkpoints, after a replay that builds the lexer."""
-    builder, variant = JobBuilder(), get("greedy_lexeme_fallback")
-    tokenizer = builder.tokenizer(engine, bench.vocab, variant)
-    options = bridge.options(engine, variant)
-    for n, strategy in wanted:
-        subject, tokens = checkpoint_trace(n, engine, bench)
-        builder.add(
-            Compile(0, tokenizer, subject.lark(options)),
-            SetThreshold(0, STRATEGIES[strategy]),
-            Replay(0, tokens),
-            Reset(0),
-            Replay(0, tokens, after=PER_STEP, label=label(f"{n}", strategy)),
-            Free(0),
-        )
-    return builder.record(folder)
-
-
-def label(name: str, *words: str) -> str:
-    """Return the words that name a count."""
-    return " ".join((name.replace(" ", ""), *words))
 
 
 def sums_of(recorded: Recorded, seed: int) -> dict[str, list[int]]:

@@ -101,7 +101,7 @@ class PendingTime:
 
     @property
     def over_dearer(self) -> float:
-        """The pending mask over the dearer of its two readings alone."""
+        """The pending mask over the costlier of its two readings alone."""
         return self.both_ns / max(self.longer_ns, self.other_ns)
 
 

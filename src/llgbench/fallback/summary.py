@@ -48,16 +48,16 @@ def summary(found: Found) -> list[Row]:
             what = f"{title}: {words}, instructions"
             rows += _worst(what, limit, ratios, f"{side}_{part}", ("case", "kind"))
     for measure in ("instructions", "time"):
-        what = f"mask with a boundary pending / the dearer reading's alone, {measure}"
+        what = f"mask with a boundary pending / the costlier reading's alone, {measure}"
         rows += _worst(what, PENDING_LIMIT, pending, f"{measure} / dearer", ("state",))
     shadow = [row for row in found.get("checkpoints", ()) if row["strategy"] == "shadow"]
     ends = _ends(shadow, "dearest")
     if ends is not None:
-        what = f"dearest step of a checkpoint, n = {LONG} / {SHORT}, instructions"
+        what = f"costliest step of a checkpoint, n = {LONG} / {SHORT}, instructions"
         rows.append(_row(what, CURVE_LIMIT, ends[1] / ends[0], ""))
     ends = _ends(found.get("memory", ()), "beyond")
     if ends is not None:
-        what = "heap beyond the option off, bytes a byte of n"
+        what = "heap beyond the option off, bytes per byte of n"
         rows.append(_row(what, MEMORY_LIMIT, (ends[1] - ends[0]) / (LONG - SHORT), ""))
     return rows
 

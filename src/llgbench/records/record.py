@@ -77,7 +77,7 @@ class Writer:
     """
 
     def __init__(self, folder: Path, mark: str, provenance: Mapping[str, Any]) -> None:
-        """Begin a record, or go on with the one that a killed run of the same mark left.
+        """Begin a record, or continue the one that a killed run of the same mark left.
 
         Args:
             folder: usually results/records.
@@ -269,7 +269,7 @@ def _unfinished(folder: Path, mark: str) -> Path | None:
     """Return the newest record of a mark where its run did not come to its end."""
     for path in sorted(folder.glob(f"*-{mark}*.jsonl"), key=_age, reverse=True):
         if not _whole_lines(path):
-            continue  # killed before it had written its first line: there is nothing to go on with
+            continue  # killed before it had written its first line: there is nothing to continue
         return None if read(path).complete else path
     return None
 

@@ -20,6 +20,15 @@ from llgbench.records.packed import Arrays, Times
 Kind = Literal["cold", "warm", "sibling", "cached"]
 Measure = Literal["tbm", "ttfm", "compile", "first_mask", "mask", "consume"]
 
+# What there is of every step, and what of every cold replay.
+STEPS: tuple[tuple[Kind, Measure], ...] = (
+    ("cold", "tbm"), ("cold", "mask"), ("cold", "consume"),
+    ("warm", "tbm"), ("warm", "mask"), ("warm", "consume"),
+    ("sibling", "tbm"), ("sibling", "mask"), ("sibling", "consume"),
+    ("cached", "mask"),
+)  # fmt: skip
+STARTS: tuple[Measure, ...] = ("compile", "first_mask", "ttfm")
+
 # Verdicts under which every mask that was judged is right: ``limited`` ones are what the lexer can
 # know, and a ``refused`` text is not in the grammar. Only their times are pooled and compared.
 SOUND = frozenset({"right", "limited", "refused"})

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from llgbench.decode.batch_recording import FOLDER, Summary, require, summarize, verdict
+from llgbench.decode.batch_summary import FOLDER, Summary, require, summarize, verdict
 from llgbench.records import record as records
 from llgbench.records.entry import Entry
 from llgbench.records.record import Record
@@ -24,6 +25,8 @@ PICTURE = "batch.png"
 
 # Okabe and Ito's colours, as in plots.py, by the number of threads.
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
+# Letters of a line over the whole width.
+_ACROSS = 100
 _TITLE = "How late the slowest mask of a batch is"
 
 
@@ -119,25 +122,35 @@ def picture(record: Record) -> Figure | None:
     panels = list(dict.fromkeys(_panel(entry) for entry, _ in timed))
     across = 2 if len(panels) > 1 else 1
     down = -(-len(panels) // across)
-    figure = plots.new(1.2 + 3.6 * down)
-    figure.suptitle(visible(_what_ran(record)), fontsize=9)
+    figure = plots.new(1.6 + 3.8 * down)
+    figure.suptitle("\n".join(wrap(visible(_what_ran(record)), _ACROSS)))
     grid = figure.subplots(down, across, squeeze=False, sharey=True)
     axes = list(grid.flat[: len(panels)])
     for ax in grid.flat[len(panels) :]:
         ax.set_visible(False)
     threads = sorted({s.threads for _, s in timed})
+    methods = list(dict.fromkeys(s.method for _, s in timed))
+    kinds = [(method, n) for method in methods for n in threads]
     for ax, panel in zip(axes, panels, strict=True):
         of_panel = [s for entry, s in timed if _panel(entry) == panel]
-        for method in dict.fromkeys(s.method for s in of_panel):
-            style = "-" if method == "pool" else "--"
-            for n in threads:
-                line = sorted(
-                    (s for s in of_panel if (s.method, s.threads) == (method, n)),
-                    key=lambda s: s.sequences,
-                )
-                if line:
-                    colour = _COLOURS[threads.index(n) % len(_COLOURS)]
-                    _draw(ax, line, colour, style, f"{method}, {n} thread{'s' * (n > 1)}")
+        for index, (method, n) in enumerate(kinds):
+            line = sorted(
+                (s for s in of_panel if (s.method, s.threads) == (method, n)),
+                key=lambda s: s.sequences,
+            )
+            if line:
+                # The first is the widest and lowest, with the largest marks, so that lines that
+                # coincide show whose they are.
+                under = len(kinds) - 1 - index
+                style = {
+                    "color": _COLOURS[threads.index(n) % len(_COLOURS)],
+                    "linestyle": "-" if method == "pool" else "--",
+                    "marker": plots.MARKERS[index % len(plots.MARKERS)],
+                    "markerfacecolor": "white",
+                    "markersize": 4 + 1.5 * min(under, 6),
+                    "linewidth": 1.2 + 0.7 * min(under, 4),
+                }
+                _draw(ax, line, f"{method}, {n} thread{'s' * (n > 1)}", style)
         decoded = sorted({(s.sequences, s.decode / 1000) for s in of_panel if s.decode})
         if decoded:
             ax.plot(*zip(*decoded, strict=True), color="#777777", lw=3, alpha=0.5, label="decode")
@@ -147,29 +160,29 @@ def picture(record: Record) -> Figure | None:
         ticks = sorted({s.sequences for s in of_panel})
         ax.set_xticks(ticks, [str(n) for n in ticks])
         ax.xaxis.set_minor_locator(NullLocator())
-        ax.set_xlabel("sequences", fontsize=8)
-        ax.set_title(visible(" | ".join(panel)), fontsize=9, loc="left")
-        ax.tick_params(labelsize=7)
+        ax.set_xlabel("sequences")
+        case, vocab, variant = panel
+        ax.set_title(visible(f"{case} on {vocab}") + "\n" + visible(variant), loc="left")
         ax.grid(axis="y", alpha=0.3)
         ax.spines[["top", "right"]].set_visible(False)
     for ax in axes[::across]:
-        ax.set_ylabel("µs until the slowest mask: p50, p99 above it", fontsize=8)
+        ax.set_ylabel("slowest mask, µs: p50, and p99 above")
     by_label = dict(
         pair[::-1] for ax in axes for pair in zip(*ax.get_legend_handles_labels(), strict=True)
     )
     figure.legend(
-        by_label.values(), by_label.keys(), loc="outside lower center", ncols=2, fontsize=8
-    )
+        by_label.values(), by_label.keys(), loc="outside lower center", ncols=2, frameon=False,
+        handlelength=4,
+    )  # fmt: skip
     return figure
 
 
-def _draw(ax: Any, line: Sequence[Summary], colour: str, style: str, label: str) -> None:
+def _draw(ax: Any, line: Sequence[Summary], label: str, style: dict[str, Any]) -> None:
     x = [s.sequences for s in line]
-    ax.plot(x, [(s.p50 or 0) / 1000 for s in line], style, color=colour, marker="o", ms=4,
-            lw=1.6, label=label)  # fmt: skip
+    ax.plot(x, [(s.p50 or 0) / 1000 for s in line], label=label, **style)
     tail = [(s.sequences, s.p99 / 1000) for s in line if s.p99 is not None]
     if tail:
-        ax.plot(*zip(*tail, strict=True), style, color=colour, marker="^", ms=4, lw=0.8, alpha=0.7)
+        ax.plot(*zip(*tail, strict=True), **style, alpha=0.6)
 
 
 def _panel(entry: Entry) -> tuple[str, str, str]:

@@ -11,7 +11,8 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from llgbench.decode import summary
-from llgbench.decode.plan import MODES, PARTS, UNCONSTRAINED
+from llgbench.decode.modes import MODES
+from llgbench.decode.plan import PARTS, UNCONSTRAINED
 from llgbench.decode.recording import FOLDER
 from llgbench.decode.summary import Summary, summarize, verdict
 from llgbench.records import record as records

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,9 @@ import numpy.typing as npt
 from llgbench.peers.results import CaseResult, Samples
 from llgbench.records import stats
 from llgbench.shown import microseconds
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Row = dict[str, Any]
 
@@ -112,24 +115,35 @@ def summary(results: Sequence[CaseResult]) -> list[Row]:
 
 
 def scatter(results: Sequence[CaseResult], path: Path) -> Path | None:
-    """Draw compile time against mask time, a mark per case; hollow where it is not right.
+    """Write the picture as a PNG; None where there is nothing to draw.
 
     Raises:
         RecordError: the file cannot be written.
     """
+    from llgbench.report.plots import save
+
+    drawn = figure(results)
+    return None if drawn is None else save(drawn, path)
+
+
+def figure(results: Sequence[CaseResult]) -> Figure | None:
+    """Draw compile time against mask time, a mark per case; hollow where it is not right."""
     from matplotlib.ticker import FuncFormatter
 
-    from llgbench.report.plots import COLOURS, MARKERS, new, save
+    from llgbench.report.plots import COLOURS, MARKERS, new
 
     drawn = [r for r in results if r.samples and r.samples.compile_ns and r.samples.cold_mask_ns]
     if not drawn:
         return None
-    figure = new(5.5)
-    axes = figure.subplots()
-    for at, engine in enumerate(dict.fromkeys(r.engine for r in drawn)):
+    made = new(5.8)
+    axes = made.subplots()
+    engines = list(dict.fromkeys(r.engine for r in drawn))
+    for at, engine in enumerate(engines):
+        # Marks that coincide lie within each other.
         style: dict[str, Any] = {
             "color": COLOURS[at % len(COLOURS)],
             "marker": MARKERS[at % len(MARKERS)],
+            "markersize": 6 + 1.2 * (len(engines) - 1 - at),
         }
         axes.plot([], [], linestyle="", label=engine.lstrip("_"), **style)  # for the legend alone
         for right in (True, False):
@@ -150,8 +164,8 @@ def scatter(results: Sequence[CaseResult], path: Path) -> Path | None:
     axes.set_ylabel("a mask, cold, median, µs")
     axes.set_title("Filled: texts and masks right. Hollow: not.")
     axes.grid(which="major", color="#dddddd", linewidth=0.6)
-    axes.legend(frameon=False)
-    return save(figure, path)
+    made.legend(loc="outside lower center", ncols=3, frameon=False)
+    return made
 
 
 def sound(r: CaseResult) -> bool:

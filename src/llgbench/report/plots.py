@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, NullLocator
 
 from llgbench import files
 from llgbench.errors import RecordError
@@ -57,6 +57,8 @@ _DPI = 130
 # Along a line, as a share of the panel; in points.
 _MARK_EVERY = 0.12
 _NESTED = 2.5
+# Over so much of an axis two powers of ten at most are seen.
+_FEW_POWERS = 100
 
 
 def pictures(records: Sequence[Record], folder: Path) -> dict[str, Path]:
@@ -154,6 +156,7 @@ def _tail_panel(ax: Axes, view: View, vocab: str, cases: Sequence[str]) -> None:
     longest = max(len(_cold_tbm(view, vocab, cases, column)) for column in view.columns)
     end = float(_nines(1 - MIN_ABOVE / longest)) if longest > MIN_ABOVE else 1.0
     at_max = end + 0.3
+    drawn: list[float] = []  # places of maxima
     for index, column in enumerate(view.columns):
         labels = [
             label(entry) for case in cases if (entry := view.entry(case, vocab, column)) is not None
@@ -183,13 +186,15 @@ def _tail_panel(ax: Axes, view: View, vocab: str, cases: Sequence[str]) -> None:
         else:
             ax.plot([], [], label=name, **style)
         # Side by side, so that equal maxima do not hide each other.
-        ax.plot(at_max + _MAX_STEP * index, times[-1], **{**style, "linestyle": "none"})
+        drawn.append(at_max + _MAX_STEP * index)
+        ax.plot(drawn[-1], times[-1], **{**style, "linestyle": "none"})
     ticks = [q for q in _PERCENTILES if _nines(q / 100) <= end]
-    middle = at_max + _MAX_STEP * (len(view.columns) - 1) / 2
+    middle = sum(drawn) / len(drawn) if drawn else at_max
     ax.axvline(end + 0.15, color="#bbbbbb", linewidth=0.8)
     ax.set_xticks(
         [*(float(_nines(q / 100)) for q in ticks), middle], [*(f"{q:g}" for q in ticks), "max"]
     )
+    ax.set_xlim(right=at_max + _MAX_STEP * len(view.columns))
     ax.set_yscale("log")
     _finish(ax)
 
@@ -266,7 +271,12 @@ def _style(view: View, index: int, *, dashed: bool) -> dict[str, Any]:
 
 def _finish(ax: Axes, below: float = 0.15) -> None:
     ax.yaxis.set_major_formatter(FuncFormatter(lambda us, _: f"{us:,g}"))
-    ax.yaxis.set_minor_formatter(NullFormatter())
+    low, high = ax.get_ylim()
+    # Where a power of ten alone would be labelled, two and five of it are as well.
+    shown = (2, 5) if high < _FEW_POWERS * low else ()
+    ax.yaxis.set_minor_formatter(
+        FuncFormatter(lambda us, _: f"{us:,g}" if int(f"{us:e}"[0]) in shown else "")
+    )
     ax.grid(which="major", color="#dddddd", linewidth=0.6)
     ax.spines[["top", "right"]].set_visible(False)
     # Below the panel: within it the legend would lie upon a line sooner or later.

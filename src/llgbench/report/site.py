@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from llgbench import files, git
-from llgbench.asv import alerts, decisions, history, metrics, series
+from llgbench.asv import alerts, decisions, history, metrics
 from llgbench.asv import results as asv_results
 from llgbench.asv.alert import Alert
 from llgbench.asv.history import Repository
@@ -32,7 +32,7 @@ body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem
 table { border-collapse: collapse } td, th { padding: .2rem .8rem .2rem 0; text-align: left }
 td.n { text-align: right; font-variant-numeric: tabular-nums } svg { display: block; width: 100% }
 h3 { margin: 1.5rem 0 0; font-size: 1rem } .new { color: #b00020; font-weight: 600 }
-svg text { font: 12px system-ui, sans-serif; fill: #444 } .line { fill: none; stroke: #0072b2 }
+svg text { font: 13px system-ui, sans-serif; fill: #444 } .line { fill: none; stroke: #0072b2 }
 .grid { stroke: #ddd } .error { stroke: #56b4e9 }
 circle { fill: #0072b2 } circle.new { fill: #b00020 }
 """
@@ -69,6 +69,7 @@ def write(
     *,
     repository: Repository | None = None,
     commit_url: str | None = None,
+    since_tag: str | None = None,
 ) -> Path:
     """Write the pages of a folder of ASV results.
 
@@ -78,6 +79,7 @@ def write(
         repository: whose history orders the commits; see :func:`alerts.find`.
         commit_url: what a commit's hash is appended to for a link; of the repository's remote
             ``origin`` unless given.
+        since_tag: what commits are compared with; see :func:`alerts.find`.
 
     Returns:
         The path of index.html.
@@ -91,16 +93,17 @@ def write(
         raise InputError(f"{results}: no results of ASV; run: asv run, or name another folder")
     known = asv_results.benchmarks(results)
     used = repository or history.beside(results)
-    order, notes = alerts.order(measured, used)
+    order, _ = alerts.order(measured, used)
+    every, _ = alerts.collect(results, measured, known, order)
     collected = {
         of: finite
-        for of, points in series.collect(measured, known, order).items()
+        for of, points in every.items()
         if (finite := [point for point in points if math.isfinite(point.value)])
     }
     if not collected:
         raise InputError(f"{results}: no benchmark has a value; see why: asv run --show-stderr")
     decided = decisions.read(results / alerts.ACCEPTED)
-    found = alerts.find(results, decided=decided, repository=repository)
+    found = alerts.find(results, decided=decided, repository=repository, since_tag=since_tag)
     link = commit_url if commit_url is not None else _commit_url(used)
     taken: set[str] = set()
     listed = [
@@ -121,7 +124,7 @@ def write(
             if path not in pages:
                 path.unlink()
     index = folder / "index.html"
-    files.write(index, _index(listed, [*notes, *found.notes], link), error=RecordError)
+    files.write(index, _index(listed, found.notes, link), error=RecordError)
     return index
 
 
