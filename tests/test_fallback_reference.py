@@ -11,6 +11,7 @@ import reference
 from conftest import FUZZ
 from fallback_engine import (
     PHASES,
+    THRESHOLD,
     allowed,
     built,
     captures,
@@ -125,7 +126,12 @@ class Words:
 
 
 def compare(
-    tokenizer: Tokenizer, words: Words, grammar: Grammar, rng: Random, steps: int, gap: int
+    tokenizer: Tokenizer,
+    words: Words,
+    grammar: Grammar,
+    rng: Random,
+    steps: int,
+    gap: int = THRESHOLD,
 ) -> int:
     """Walk at random through a grammar and back; return how many states were compared."""
     no_forcing = rng.random() < 0.5

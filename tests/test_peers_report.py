@@ -43,15 +43,6 @@ FOUND = CaseResult(
 FIRST = Difference("text", 7, b'{"a": ', b"\x00", True, 3, 1)
 
 
-def test_a_ratio_is_of_comparable_steps_of_right_cases_alone() -> None:
-    assert report.comparison(FOUND) == (0.25, "30 of 40")
-    assert report.comparison(replace(FOUND, outcome="accepts invalid")) == (None, None)
-    assert report.comparison(replace(FOUND, outcome="another reading")) == (None, None)
-    assert report.comparison(replace(FOUND, pairs=None)) == (None, None)
-    few = replace(FOUND, pairs=Pairs([1] * 5, [2] * 5))
-    assert report.comparison(few) == (None, None)  # too few for a median
-
-
 def test_a_row_has_its_white_space_and_verdict() -> None:
     (row,) = report.rows([FOUND])
     assert (row["white space"], row["texts"]) == ("spaced", "right")

@@ -70,8 +70,7 @@ FAULTS = (
     ),
     Fault(
         "a stop's hidden bytes do not end a reading",
-        "if !reading.goes_on() {\n            return false;\n        }\n        let byte",
-        "let byte",
+        "self.next == Next::Bytes", "self.next != Next::Nothing",
     ),
     Fault(
         "lexemes that the end token ends, not looked for",

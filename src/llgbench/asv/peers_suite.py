@@ -58,7 +58,7 @@ def plan(engine: str, case: str, vocab: str = VOCAB, rounds: int = 3) -> Plan:
 
 def of_result(found: CaseResult) -> dict[str, Value] | str:
     """Return the metrics of a result, times in nanoseconds; or why it has none."""
-    from llgbench.report import peers as report
+    from llgbench.peers.figures import comparison, percentile
 
     s = found.samples
     if found.outcome != "right" or s is None:
@@ -66,10 +66,10 @@ def of_result(found: CaseResult) -> dict[str, Value] | str:
     return {
         "compile": samples([float(ns) for ns in s.compile_ns]),
         "first_mask": samples([float(ns) for ns in s.first_mask_ns]),
-        "mask_p50": report.percentile(s.cold_mask_ns, 50),
-        "warm_mask_p50": report.percentile(s.warm_mask_ns, 50),
-        "accept_p50": report.percentile(s.cold_accept_ns, 50),
-        "over_llguidance": report.comparison(found)[0],
+        "mask_p50": percentile(s.cold_mask_ns, 50),
+        "warm_mask_p50": percentile(s.warm_mask_ns, 50),
+        "accept_p50": percentile(s.cold_accept_ns, 50),
+        "over_llguidance": comparison(found)[0],
         "memory": None if found.memory_bytes is None else float(found.memory_bytes),
         "differing": float(found.masks.differing),
     }

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from llgbench import files
 from llgbench.errors import RecordError
+from llgbench.peers.figures import comparison, digits, percentile
 from llgbench.peers.results import CaseResult, Found, Samples
-from llgbench.records import stats
 from llgbench.report.markdown import table
 from llgbench.shown import in_markdown, microseconds
 
@@ -57,28 +56,12 @@ def _row(r: CaseResult, several: bool) -> Row:
     }
 
 
-def comparison(r: CaseResult) -> tuple[float | None, str | None]:
-    """Return an engine's median cold mask over llguidance's, and of how many steps it is.
-
-    Only steps whose masks are equal, or differ by a named class, are compared; where a text is
-    not as recorded there is no ratio.
-    """
-    if r.pairs is None or r.outcome != "right":
-        return None, None
-    ours = percentile(r.pairs.engine_ns, 50)
-    theirs = percentile(r.pairs.base_ns, 50)
-    if ours is None or theirs is None or not theirs:
-        return None, None
-    n = len(r.pairs.engine_ns)
-    return _digits(ours / theirs), f"{n} of {n + len(r.pairs.left_out)}"
-
-
 def position(r: CaseResult) -> float | None:
     """Return the median mask of texts' last tenths over that of their first; None of short ones."""
     if r.samples is None:
         return None
     head, tail = (percentile(part, 50) for part in (r.samples.head_mask_ns, r.samples.tail_mask_ns))
-    return _digits(tail / head) if head and tail else None
+    return digits(tail / head) if head and tail else None
 
 
 def remarks(results: Sequence[CaseResult]) -> list[str]:
@@ -119,8 +102,8 @@ def summary(results: Sequence[CaseResult]) -> list[Row]:
             "compile ms": _shown(_median([ns for s in compiled for ns in s.compile_ns]), 1e6),
             "mask p50": _shown(percentile([n for s in compiled for n in s.cold_mask_ns], 50)),
             "mask p99": _shown(percentile([n for s in compiled for n in s.cold_mask_ns], 99)),
-            "tail/head": _digits(tail / head) if tail and head else None,
-            "× llguidance": _digits(ours / theirs) if ours and theirs else None,
+            "tail/head": digits(tail / head) if tail and head else None,
+            "× llguidance": digits(ours / theirs) if ours and theirs else None,
             "vocabulary ms": _shown(float(own[0].vocabulary_ns), 1e6),
         })  # fmt: skip
     return found
@@ -237,20 +220,11 @@ def write(found: Found, folder: Path) -> str:
 
 
 def _mebibytes(n: int | None, unit: int = 2**20) -> float | None:
-    return None if n is None else _digits(n / unit)
+    return None if n is None else digits(n / unit)
 
 
 def _whole(value: float) -> int | None:
     return None if math.isnan(value) else round(value)
-
-
-def _array(samples: Sequence[int]) -> npt.NDArray[np.uint64]:
-    return np.array(samples, np.uint64)
-
-
-def percentile(samples: Sequence[int], q: float) -> float | None:
-    """Return a percentile in nanoseconds; None where too few samples lie above it."""
-    return stats.percentile(_array(samples), q)
 
 
 def _median(samples: Sequence[int]) -> float | None:
@@ -259,7 +233,3 @@ def _median(samples: Sequence[int]) -> float | None:
 
 def _shown(ns: float | None, unit: float = 1e3) -> float | None:
     return microseconds(None if ns is None else ns * 1e3 / unit)
-
-
-def _digits(value: float) -> float:
-    return float(f"{value:.3g}")
