@@ -11,7 +11,6 @@ import reference
 from conftest import FUZZ
 from fallback_engine import (
     PHASES,
-    THRESHOLD,
     allowed,
     built,
     captures,
