@@ -26,8 +26,7 @@ results: bench
 	$(SHOW) pr pypi:1.9.0 pypi:1.9.1 --case json-tool-call --case json-nested --vocab llama-spm --output results/section || test $$? = 1
 	$(SHOW) peers --output results/peers || test $$? = 1
 	$(SHOW) report
-	cp results/tails.png results/checkpoints.png results/decode.png results/section/comparison.png docs/img/
-	cp results/peers/scatter.png docs/img/peers.png
+	cp results/tails.png results/checkpoints.png results/decode.png results/peers/peers.png docs/img/
 
 # One process per core, four at most: each holds vocabularies of its own. A file's tests share one,
 # so that its fixtures are made once and what two of them may not do at once they do not.

@@ -191,13 +191,17 @@ class Vocab(Handle):
         """Return tokens whose real bytes are exactly the text's, the same for every variant.
 
         llama_tokenize's own where it is byte-exact; else the same behind a sentinel; else the
-        longest token first, as llguidance's greedy tokenizer does.
+        longest token first, as llguidance's greedy tokenizer does. Of bytes that are not UTF-8
+        llama_tokenize is not asked: where they spell a code point above U+10FFFF llama.cpp ends
+        the process (``unicode_cpt_to_utf8`` throws through the C API).
 
         Raises:
             UnavailableError: the vocabulary cannot spell the text.
         """
         if not text:
             return np.empty(0, np.uint32)
+        if not _is_utf8(text):
+            return self._longest_first(text)
         tokens = self.tokenize(text)
         if self.spell(tokens) == text:
             return tokens
@@ -335,6 +339,14 @@ def open_vocab(name: str, root: Path | None = None) -> Vocab:
     if vocab.n_tokens != entry.tokens:
         raise VocabError(f"{entry.path}: {vocab.n_tokens} tokens, recorded are {entry.tokens}")
     return vocab
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _check_head(path: Path) -> None:
