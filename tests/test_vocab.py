@@ -507,7 +507,7 @@ def test_special_tokens_in_a_text_are_spelled_out(lab: Lab, name: str, text: str
 
 @pytest.mark.parametrize("name", ["llama-spm", "llama-bpe"])
 @given(data=st.binary(max_size=40))
-# llama.cpp ends the process on a code point above U+10FFFF, and answers with more tokens than bytes.
+# llama.cpp ends the process on a code point above U+10FFFF, and makes more tokens than bytes.
 @example(data=b"\x00\xa51\xbf\xedW\n'%'X \xed\xf6\xba\xa0\xa0\xf8'3\xe1\n\x8fS1")
 @example(data=b"|'\xbf\xc1 K\x8b\xff\xc0\xf4 \xf4\xb3\xf4 \xf8\xc4 \xed\xa8'")
 def test_bytes_that_are_no_utf8_are_spelled_too(lab: Lab, name: str, data: bytes) -> None:
