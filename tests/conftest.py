@@ -82,7 +82,7 @@ class _Cpu:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # A shell starts what it puts into the background with SIGINT ignored, and children inherit that.
+    # A shell starts what it puts in the background with SIGINT ignored; children inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("--cpu"):
