@@ -2,7 +2,7 @@
 # A CUDA toolkit from Python packages, for a machine that has none: enough to compile and link ggml's
 # CUDA backend, not to run it (that takes a GPU and its driver).
 #
-#     tools/cuda_toolkit.sh FOLDER                     makes FOLDER/toolkit (1.4 GB)
+#     tools/cuda_toolkit.sh FOLDER                     makes FOLDER/toolkit (1.1 GB)
 #     . FOLDER/environment                             names it to cmake
 #     tools/llama_build.sh FOLDER/build -DGGML_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=90
 #
