@@ -22,7 +22,7 @@ from llgbench import isolated, processes
 from llgbench.errors import LlgbenchError
 from llgbench.inputs import gguf_faults
 from llgbench.last_words import last_words
-from llgbench.llama import api, vocab
+from llgbench.llama import api, trial, vocab
 
 SECONDS = 5  # of a core
 MEMORY_MIB = 2048
@@ -30,7 +30,7 @@ MEMORY_MIB = 2048
 
 def exercise(path: str) -> str:
     """Ask of a vocabulary all that is ever asked of one."""
-    vocab.exercise(path)
+    trial.exercise(path)
     with vocab.open_vocab(path) as opened:
         opened.spell(opened.tokenize(b"{}", parse_special=True))
         try:

@@ -59,7 +59,7 @@ def overhead_command(
     from llgbench.errors import RecordError
     from llgbench.fallback import overhead
     from llgbench.fallback import summary as overhead_summary
-    from llgbench.llama.vocab import rehearse
+    from llgbench.llama.trial import rehearse
     from llgbench.measure import callgrind, provenance
 
     if count:

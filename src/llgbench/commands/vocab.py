@@ -54,12 +54,12 @@ def vocab_table(names: tuple[str, ...], as_json: bool) -> None:
       llgbench vocab table --json
     """
     from llgbench.inputs import catalogue
-    from llgbench.llama import vocab
+    from llgbench.llama import trial, vocab
     from llgbench.measure import probes
 
     rows = []
     for name in names or tuple(catalogue.vocabs()):
-        vocab.rehearse(name)
+        trial.rehearse(name)
         with vocab.open_vocab(name) as opened:
             rows.append(asdict(probes.token_bytes(opened)))
     output.print_table(rows, as_json=as_json)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from llgbench import isolated
+from llgbench.compare.comparison import Comparison
 from llgbench.compare.facts import Step
 from llgbench.compare.side import Side
 from llgbench.engines.engine import Tokenizer, load
+from llgbench.errors import LlgbenchError
 from llgbench.inputs import case_file
 from llgbench.inputs.variant import get
 from llgbench.llama import bridge
@@ -21,6 +23,18 @@ from llgbench.measure.trace import trace_of
 # How much of the text before a step is kept, and of what the grammar expects.
 _CHARACTERS = 40
 _RANGES = 12
+
+
+def in_comparison(found: Comparison, say: Callable[[str], None]) -> Comparison:
+    """Return a comparison with its costliest steps explained, while the libraries are here."""
+    if not found.costliest:
+        return found
+    try:
+        steps = explained(found.costliest, found.base, found.plan.variant)
+    except LlgbenchError as error:  # what was measured stays
+        say(f"the costliest steps are not explained: {error}")
+        return found
+    return replace(found, costliest=steps)
 
 
 def explained(steps: Sequence[Step], side: Side, variant: str) -> tuple[Step, ...]:

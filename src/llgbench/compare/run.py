@@ -35,9 +35,9 @@ from llgbench.compare.side import Side
 from llgbench.compare.table import Measured
 from llgbench.compare.words import headline
 from llgbench.compare.workers import WorkerLostError
-from llgbench.errors import CompareError, LlgbenchError, RecordError
+from llgbench.errors import CompareError, RecordError
 from llgbench.inputs import case_file, variant
-from llgbench.llama import vocab
+from llgbench.llama import trial
 from llgbench.measure import provenance
 
 # The processes after which the data are looked at for an early end; then every time 1.5 as many.
@@ -232,7 +232,7 @@ def plan_of(
     # A folder is told by its path, and replayed under it.
     names = tuple(name if "/" in name else c.name for name, c in zip(chosen, loaded, strict=True))
     for name in vocabs or ("llama-bpe",):
-        vocab.rehearse(name)
+        trial.rehearse(name)
     return Plan(
         vocabs=tuple(dict.fromkeys(vocabs)) or ("llama-bpe",),
         cases=names,
@@ -276,7 +276,7 @@ def run(
         with processes.temporary_folder() as place:
             copies = sides.private(base, place, "base"), sides.private(head, place, "head")
             timed = (_by_count if count else compare)(*copies, plan, say)
-            found = replace(_explained(timed.comparison, say), base=base, head=head)
+            found = replace(explain.in_comparison(timed.comparison, say), base=base, head=head)
             return replace(timed, comparison=found)
 
     return kept(measure, folder, self_test=head_spec is None)
@@ -339,18 +339,6 @@ def _by_count(
         wall_s=clock() - started,
     )
     return replace(timed, comparison=found)
-
-
-def _explained(found: Comparison, say: Callable[[str], None]) -> Comparison:
-    """Return a comparison with its costliest steps explained, while the libraries are here."""
-    if not found.costliest:
-        return found
-    try:
-        steps = explain.explained(found.costliest, found.base, found.plan.variant)
-    except LlgbenchError as error:  # what was measured stays
-        say(f"the costliest steps are not explained: {error}")
-        return found
-    return replace(found, costliest=steps)
 
 
 def _machine() -> Machine:

@@ -16,7 +16,7 @@ from llgbench import files
 from llgbench._native import ffi, lib
 from llgbench.engines.engine import INVALID_TOKEN, TokenArray
 from llgbench.engines.handle import Handle
-from llgbench.errors import ProcessError, UnavailableError, UnknownNameError, VocabError
+from llgbench.errors import UnavailableError, UnknownNameError, VocabError
 from llgbench.inputs import catalogue
 from llgbench.inputs.catalogue import Kind
 from llgbench.llama.api import first_error, llama, quiet
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # enum llama_vocab_type (include/llama.h)
 _KINDS: tuple[Kind, ...] = ("none", "spm", "bpe", "wpm", "ugm", "rwkv", "plamo2")
-_SOURCES: dict[Bytes, int] = {
+SOURCES: dict[Bytes, int] = {
     "detokenize": lib.LB_DETOKENIZE,
     "token_to_piece": lib.LB_TOKEN_TO_PIECE,
 }
@@ -155,7 +155,7 @@ class Vocab(Handle):
             VocabError: llama.cpp refuses a token.
         """
         pointer = ffi.new("lb_token_table *")
-        if lib.lb_token_table_build(self._llama, self.vocab, _SOURCES[source], pointer) != 0:
+        if lib.lb_token_table_build(self._llama, self.vocab, SOURCES[source], pointer) != 0:
             raise VocabError(f"{self.path}: llama.cpp does not give the bytes of every token")
         return TokenTable(pointer)
 
@@ -271,41 +271,6 @@ class Vocab(Handle):
             if candidate in single and not inner[value]:
                 return candidate
         return None
-
-
-def rehearse(name: str, root: Path | None = None) -> None:
-    """Open a vocabulary in a process of its own, and ask it for all that is ever asked of it.
-
-    llama.cpp asserts or throws on some GGUF files. The files of the catalogue are known by their
-    sha256 and are not tried.
-
-    Raises:
-        UnknownNameError, UnavailableError: as :func:`open_vocab`.
-        VocabError: it cannot be used, or llama.cpp does not survive it.
-    """
-    from llgbench import isolated
-    from llgbench.inputs import gguf_faults
-
-    entry = catalogue.vocabs(root).get(name)
-    if entry is not None:
-        if not entry.here:
-            raise catalogue.not_fetched(name)
-        return
-    try:
-        isolated.call_within(gguf_faults.TRIAL, exercise, name)
-    except ProcessError as error:
-        path = catalogue.vocab_path(name, root)
-        known = gguf_faults.diagnose(path) or str(error)
-        raise VocabError(f"{path}: llama.cpp: {known}") from None
-
-
-def exercise(name: str) -> None:
-    """Open a vocabulary, build both token tables, and tokenize every byte; in this process."""
-    with open_vocab(name) as opened:
-        for source in _SOURCES:
-            opened.build_table(source).close()
-        for byte in range(1, 256):
-            opened.tokenize(bytes([byte]), parse_special=True)
 
 
 PROBES = (b"The", b"a b", b"1\n2")

@@ -15,7 +15,7 @@ from llgbench.inputs import case_file, catalogue
 from llgbench.inputs.case import Case
 from llgbench.inputs.configuration import Configuration
 from llgbench.inputs.variant import VARIANTS, get
-from llgbench.llama.vocab import rehearse
+from llgbench.llama.trial import rehearse
 from llgbench.measure import outcomes, probes
 from llgbench.measure.checks import Verdict
 from llgbench.measure.probes import Probes

@@ -14,7 +14,7 @@ from llgbench.inputs import case_file
 from llgbench.inputs.case import Case
 from llgbench.inputs.configuration import QUICK_JSON_CASES
 from llgbench.isolated import Limits
-from llgbench.llama.vocab import rehearse
+from llgbench.llama.trial import rehearse
 from llgbench.measure import provenance
 from llgbench.peers.grammars import WhiteSpace
 from llgbench.peers.host import Setup

@@ -22,7 +22,7 @@ from llgbench import files
 from llgbench.errors import InputError, RecordError, UnavailableError
 from llgbench.inputs.case import Case
 from llgbench.isolated import Limits
-from llgbench.llama.vocab import rehearse
+from llgbench.llama.trial import rehearse
 from llgbench.peers import cluster, sweep_workers
 from llgbench.peers.grammars import WhiteSpace
 from llgbench.peers.host import Setup
