@@ -328,7 +328,7 @@ def test_the_night_fuzzes_for_a_time_that_is_bounded() -> None:
     told = subprocess.run(
         ["make", "--dry-run", "fuzz"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
-    assert re.search(r"LLGBENCH_FUZZ=2000 .*pytest .*-m fuzz$", told.strip())
+    assert re.search(r"LLGBENCH_FUZZ=2000 .*pytest .*-m fuzz$", told, re.MULTILINE)
     marked = [
         p for p in (ROOT / "tests").glob("test_*.py") if "@pytest.mark.fuzz\n" in p.read_text()
     ]
