@@ -304,6 +304,27 @@ def test_captures_are_the_references(tokenizer: Tokenizer, gap: int) -> None:
     assert compared >= 2 * FUZZ
 
 
+@pytest.mark.parametrize(
+    "gap",
+    [
+        64,
+        1,
+        pytest.param(0, marks=pytest.mark.xfail(strict=True, reason="r0 begins a byte too late")),
+    ],
+)
+def test_a_captured_rule_begins_where_its_first_lexeme_does(tokenizer: Tokenizer, gap: int) -> None:
+    """The last r0 is two lexemes of one byte each, read again behind a longer one."""
+    grammar = (
+        "start: T1 | T1 r0 r0\nr0[capture]: t0 t0\n"
+        "t0[capture]: /([ab](()|bbb)|b)/\nT1: /([ab]((()|d))*|b)/\n"
+    )
+    with matcher(tokenizer, grammar, gap=gap, no_forcing=True) as m:
+        for byte in b"adaabbbbb":
+            assert m.consume(byte)
+        assert m.consume(256)
+        assert {data for name, data in captures(m) if name == "r0"} == {b"aabbb", b"bb"}
+
+
 def captures_compared(tokenizer: Tokenizer, grammar: Grammar, rng: Random, gap: int) -> int:
     """Walk at random through a grammar; at each place where the text may end, end it in a clone."""
     state: State | None = grammar.start()
