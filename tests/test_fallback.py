@@ -1,4 +1,4 @@
-"""The greedy lexeme fallback: against the reference, and item by item."""
+"""The greedy lexeme fallback, item by item."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Tools:
     run: Callable[..., list[Dump]] = callgrind.run
 
 
-_TOOLS = Tools()
+TOOLS = Tools()
 
 
 def count(
@@ -75,7 +75,7 @@ def count(
     head: Side,
     plan: Plan,
     progress: Callable[[str], None] = lambda _: None,
-    tools: Tools = _TOOLS,
+    tools: Tools = TOOLS,
 ) -> tuple[Comparison, float]:
     """Compare two sides in instructions, within the plan's budget where MIN_SEEDS fit in it.
 
@@ -171,7 +171,7 @@ def _processes(
     recorded: Sequence[Recorded],
     until: float,
     progress: Callable[[str], None],
-    tools: Tools = _TOOLS,
+    tools: Tools = TOOLS,
 ) -> tuple[list[Counted], dict[str, Counter[str]]]:
     """Count in processes, as many at once as there are cores, for as long as another one fits.
 

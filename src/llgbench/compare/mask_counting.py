@@ -21,7 +21,7 @@ from llgbench.compare import sides, words
 from llgbench.compare.facts import Difference
 from llgbench.compare.masks import MASKBENCH, Masks, Refused, TextMasks
 from llgbench.compare.side import SIDES, Pair, Side
-from llgbench.compare.worker import COUNTED_STEPS, verify
+from llgbench.compare.worker import COUNTED_STEPS, compared, subjects
 from llgbench.engines.engine import load
 from llgbench.errors import CompareError, InputError, LlgbenchError, UnavailableError
 from llgbench.inputs import case_file
@@ -30,10 +30,8 @@ from llgbench.inputs.maskbench import load_maskbench
 from llgbench.inputs.variant import get
 from llgbench.llama import bridge
 from llgbench.llama.vocab import open_vocab
-from llgbench.measure import callgrind, provenance, runner
+from llgbench.measure import callgrind, provenance
 from llgbench.measure.counter import MASK, PER_CALL, Compile, Free, JobBuilder, Recorded, Replay
-from llgbench.measure.replay import with_end
-from llgbench.measure.rounds import Subject
 
 # MaskBench files in one process: opening a vocabulary under valgrind takes longer than a file.
 _FILES = 20
@@ -101,7 +99,7 @@ class Job:
         """Return the cases."""
         if self.maskbench is None:
             return [case_file.load(name) for name in self.cases]
-        return load_maskbench(Path(self.maskbench))[self.first : self.first + _FILES]
+        return load_maskbench(Path(self.maskbench), part=slice(self.first, self.first + _FILES))
 
 
 @dataclass(frozen=True)
@@ -130,7 +128,7 @@ def prepare(job: Job) -> Prepared:
         VocabError, UnavailableError: the vocabulary cannot be opened.
         EngineError: an engine cannot be loaded.
     """
-    variant = get(job.variant)
+    variant, sides_of = get(job.variant), Pair(job.base, job.head)
     counted: list[tuple[str, str]] = []
     differences: list[Difference] = []
     refused: dict[str, str] = {}
@@ -138,17 +136,13 @@ def prepare(job: Job) -> Prepared:
     builder = JobBuilder()
     with ExitStack() as stack:
         vocab = stack.enter_context(open_vocab(job.vocab))
-        engines = Pair(job.base, job.head).map(lambda side: load(side.library))
+        engines = sides_of.map(lambda side: load(side.library))
         tokenizers = engines.map(lambda e: stack.enter_context(bridge.build(e, vocab, variant)))
         numbers = engines.map(lambda e: builder.tokenizer(e, vocab, variant))
         for case in job.load():
-            pair = Pair(
-                Subject(tokenizers.base, case.lark(job.base.options)),
-                Subject(tokenizers.head, case.lark(job.head.options)),
-            )
+            pair = subjects(case, sides_of, tokenizers)
             try:
-                traces = [with_end(t, tokenizers.base) for t in runner.traces_of(case, vocab)]
-                difference, masks = verify(pair, case, traces, vocab)
+                traces, difference, masks = compared(pair, case, vocab)
             except (CompareError, UnavailableError) as error:
                 refused[case.name] = " ".join(str(error).split())
                 continue
@@ -224,10 +218,9 @@ def run(
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             for part in pool.map(one, jobs):
                 found = _joined(found, part)
-    if not found.texts:
+    if not found.texts and not found.differences:
         why = next(iter(found.unavailable.values()), "no text is accepted by both with equal masks")
-        if not found.differences:
-            raise CompareError(f"nothing was counted: {why}")
+        raise CompareError(f"nothing was counted: {why}")
     return found
 
 

@@ -307,10 +307,9 @@ def _by_count(
     head: Side,
     plan: Plan,
     say: Callable[[str], None],
-    tools: counting.Tools | None = None,
+    tools: counting.Tools = counting.TOOLS,
 ) -> Timed:
     """Count first, then time with what is left of the budget; the counts decide."""
-    tools = tools or counting.Tools()
     clock = tools.clock
     started = clock()
     counted, worker_s = counting.count(

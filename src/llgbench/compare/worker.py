@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from llgbench.compare.facts import Difference, WorkCounter
 from llgbench.compare.messages import Answer, CaseAnswer, Job, Samples, SideTimes
-from llgbench.compare.side import SIDES, Name, Pair
+from llgbench.compare.side import SIDES, Name, Pair, Side
 from llgbench.engines import counters
-from llgbench.engines.engine import TokenArray, load
+from llgbench.engines.engine import TokenArray, Tokenizer, load
 from llgbench.errors import CompareError, GrammarError, UnavailableError
 from llgbench.inputs import case_file
 from llgbench.inputs.case import Case
@@ -83,13 +83,9 @@ def run(job: Job) -> Answer:
         tokenizers = Pair(of_side["base"], of_side["head"])
         for name in job.cases:
             loaded = case_file.load(name)
-            pair = Pair(
-                Subject(tokenizers.base, loaded.lark(job.base.options)),
-                Subject(tokenizers.head, loaded.lark(job.head.options)),
-            )
+            pair = subjects(loaded, job.sides, tokenizers)
             try:
-                traces = [with_end(t, tokenizers.base) for t in runner.traces_of(loaded, vocab)]
-                difference, steps = verify(pair, loaded, traces, vocab)
+                traces, difference, steps = compared(pair, loaded, vocab)
             except (CompareError, UnavailableError) as error:
                 if job.mode != "history":
                     raise
@@ -137,6 +133,27 @@ def run(job: Job) -> Answer:
         metadata=machine_metadata() if job.mode in ("time", "history") else {},
         recorded=recorded,
     )
+
+
+def subjects(loaded: Case, sides: Pair[Side], tokenizers: Pair[Tokenizer]) -> Pair[Subject]:
+    """Return what both sides replay of a case."""
+    return Pair(
+        Subject(tokenizers.base, loaded.lark(sides.base.options)),
+        Subject(tokenizers.head, loaded.lark(sides.head.options)),
+    )
+
+
+def compared(
+    pair: Pair[Subject], loaded: Case, vocab: Vocab
+) -> tuple[list[TokenArray], Difference | None, int]:
+    """Return the traces of a case, with the end token, and what :func:`verify` says of them.
+
+    Raises:
+        CompareError: a grammar does not compile.
+        UnavailableError: the vocabulary cannot spell a text.
+    """
+    traces = [with_end(trace, pair.base.tokenizer) for trace in runner.traces_of(loaded, vocab)]
+    return traces, *verify(pair, loaded, traces, vocab)
 
 
 def verify(

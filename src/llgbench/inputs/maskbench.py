@@ -16,6 +16,8 @@ from llgbench.inputs.case_text import parse_json, read, shown
 TextFormat = Literal["maskbench", "compact", "indent2"]
 TEXT_FORMATS: tuple[TextFormat, ...] = get_args(TextFormat)
 
+_ALL = slice(None)
+
 
 # ---- MaskBench ---------------------------------------------------------------------------------
 
@@ -31,7 +33,9 @@ class _MaskBenchFile(Struct):
     description: Any = ""
 
 
-def load_maskbench(folder: Path, text_format: TextFormat = "maskbench") -> list[Case]:
+def load_maskbench(
+    folder: Path, text_format: TextFormat = "maskbench", part: slice = _ALL
+) -> list[Case]:
     """Read every MaskBench file in a folder as a case, in order of name.
 
     A MaskBench file is a JSON object with ``schema`` and ``tests``, each test with ``data`` and
@@ -42,6 +46,7 @@ def load_maskbench(folder: Path, text_format: TextFormat = "maskbench") -> list[
         text_format: how the texts are written: ``maskbench``, on one line with ``", "`` and
             ``": "``, as MaskBench's own runner does; ``compact``, without spaces; ``indent2``. In
             another than MaskBench's a case is another one, with the format in its name.
+        part: of the files, which; only these are read.
 
     Raises:
         CaseError: the folder has no such file, or one is malformed.
@@ -49,7 +54,7 @@ def load_maskbench(folder: Path, text_format: TextFormat = "maskbench") -> list[
     found = sorted(folder.glob("*.json")) if folder.is_dir() else []
     if not found:
         raise CaseError(f"{folder}: no MaskBench files (*.json) there")
-    return [_maskbench_case(path, text_format) for path in found]
+    return [_maskbench_case(path, text_format) for path in found[part]]
 
 
 def _maskbench_case(path: Path, text_format: TextFormat) -> Case:

@@ -121,12 +121,11 @@ class Bench:
         traces: Sequence[TokenArray],
     ) -> list[TextJudgement]:  # fmt: skip
         own = self.engine.peer.spec is None
-        return [
+        judged = [
             judge.judge(compiled, reference or compiled, text, trace, _recorded(text, own))
-            if reference is not None
-            else _unjudged(judge.judge(compiled, compiled, text, trace, _recorded(text, own)))
             for text, trace in zip(case.texts, traces, strict=True)
         ]
+        return judged if reference is not None else [_unjudged(one) for one in judged]
 
 
 def _recorded(text: Text, own: bool) -> Recorded | None:

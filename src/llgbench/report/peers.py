@@ -51,8 +51,8 @@ def _row(r: CaseResult, several: bool) -> Row:
         "× llguidance": ratio,
         "of steps": n,
         "tail/head": position(r),
-        "MiB": _mebibytes(r.memory_bytes),
-        "KiB a matcher": _mebibytes(r.matcher_bytes, 2**10),
+        "MiB": _size(r.memory_bytes, 2**20),
+        "KiB a matcher": _size(r.matcher_bytes, 2**10),
     }
 
 
@@ -61,7 +61,7 @@ def position(r: CaseResult) -> float | None:
     if r.samples is None:
         return None
     head, tail = (percentile(part, 50) for part in (r.samples.head_mask_ns, r.samples.tail_mask_ns))
-    return digits(tail / head) if head and tail else None
+    return _over(tail, head)
 
 
 def remarks(results: Sequence[CaseResult]) -> list[str]:
@@ -102,8 +102,8 @@ def summary(results: Sequence[CaseResult]) -> list[Row]:
             "compile ms": _shown(_median([ns for s in compiled for ns in s.compile_ns]), 1e6),
             "mask p50": _shown(percentile([n for s in compiled for n in s.cold_mask_ns], 50)),
             "mask p99": _shown(percentile([n for s in compiled for n in s.cold_mask_ns], 99)),
-            "tail/head": digits(tail / head) if tail and head else None,
-            "× llguidance": digits(ours / theirs) if ours and theirs else None,
+            "tail/head": _over(tail, head),
+            "× llguidance": _over(ours, theirs),
             "vocabulary ms": _shown(float(own[0].vocabulary_ns), 1e6),
         })  # fmt: skip
     return found
@@ -219,7 +219,11 @@ def write(found: Found, folder: Path) -> str:
     return markdown(found, None if drawn is None else PICTURE)
 
 
-def _mebibytes(n: int | None, unit: int = 2**20) -> float | None:
+def _over(one: float | None, other: float | None) -> float | None:
+    return digits(one / other) if one and other else None
+
+
+def _size(n: int | None, unit: int) -> float | None:
     return None if n is None else digits(n / unit)
 
 
