@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -64,8 +65,13 @@ INTERRUPTED = "llgbench: interrupted; nothing half-written is left behind"
 
 
 def left(temporary: str) -> list[str]:
-    """Return the files in a folder for temporary files, and the processes that were given it."""
-    found = [str(path) for path in Path(temporary).iterdir()]
+    """Return the files in a folder for temporary files, and the processes that were given it.
+
+    Not the file by which Python's tempfile tries whether a folder can be written
+    (_get_default_tempdir): it is made and removed within one call, and a process that is killed in
+    the middle of that call leaves it.
+    """
+    found = [str(path) for path in Path(temporary).iterdir() if not _is_tempfiles_trial(path)]
     for place in Path("/proc").glob("[0-9]*"):
         try:
             environment = (place / "environ").read_bytes()
@@ -75,6 +81,15 @@ def left(temporary: str) -> list[str]:
         if f"TMPDIR={temporary}".encode() in environment:
             found.append(f"{place.name}: {command.replace(bytes(1), b' ').decode()}")
     return found
+
+
+def _is_tempfiles_trial(path: Path) -> bool:
+    if re.fullmatch("[a-z0-9_]{8}", path.name) is None:
+        return False
+    try:
+        return path.read_bytes() in (b"", b"blat")
+    except OSError:
+        return False  # a folder, or removed meanwhile
 
 
 def _until(condition: Callable[[], bool], words: Callable[[], str]) -> None:
