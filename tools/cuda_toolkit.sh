@@ -19,10 +19,15 @@ ln -sfn packages/nvidia/cu13 "$folder/toolkit"
 cd "$folder/toolkit/lib"
 for library in cudart cublas cublasLt; do ln -sf "lib$library.so.13" "lib$library.so"; done
 ln -sfn lib ../lib64
-# libcuda comes with the driver, and a toolkit has a stub of it. Nothing of it is called at build time,
-# and a shared library may be linked with names that are found when it is loaded: an empty one will do.
+# libcuda comes with the driver, and a toolkit has a stub of it: every function of cuda.h, which says
+# that it is a stub (CUDA_ERROR_STUB_LIBRARY). The names have to be there: from an empty library the
+# linker needs nothing, and the result would not ask for the driver's where there is one.
 mkdir -p stubs
-"${CC:-cc}" -shared -x c /dev/null -o stubs/libcuda.so -Wl,-soname,libcuda.so.1
+echo '#include <cuda.h>' | "${CC:-cc}" -E -P -I "$folder/toolkit/include" - |
+    grep -oE '\bcu[A-Z][A-Za-z0-9_]* *\(' | tr -d ' (' | sort -u |
+    sed 's/.*/int &(void) { return 34; }/' > stubs/libcuda.c
+"${CC:-cc}" -shared -fPIC stubs/libcuda.c -o stubs/libcuda.so.1 -Wl,-soname,libcuda.so.1
+ln -sf libcuda.so.1 stubs/libcuda.so
 
 cat > "$folder/environment" << END
 export CUDAToolkit_ROOT=$folder/toolkit CUDACXX=$folder/toolkit/bin/nvcc
