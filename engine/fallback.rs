@@ -545,7 +545,11 @@ impl ParserState {
     /// pending, there, and the rest is read to the end. As on stock, it pushes one entry.
     #[inline(never)]
     pub(super) fn flush_or_fall_back(&mut self) -> bool {
-        self.forget_lexeme(self.lexer_state().row_idx);
+        // Where the lexeme cannot end here, what a level emitted from its row is still of use.
+        let top = self.lexer_state();
+        if self.accepts(top) {
+            self.forget_lexeme(top.row_idx);
+        }
         self.flush_on_stock() || self.fallback_pending() && self.flush_fallback()
     }
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import Phase
+from hypothesis import HealthCheck, Phase, settings
 from llgbench._native import ffi
 
 from llgbench import paths
@@ -20,8 +20,12 @@ from llgbench.fallback.states import THRESHOLD, set_threshold
 
 LISTED = 'start: STEM SUFFIX\nSTEM: "list" | "listen"\nSUFFIX: "ed"\n'
 N = 200  # more bytes than are read again: the fallback is kept in step
-# A failing grammar is small as it is, and to make it smaller takes many minutes.
-PHASES = [Phase.explicit, Phase.generate]
+# For tests on generated grammars. A failing one is small as it is, and making it smaller takes many
+# minutes.
+GENERATED = settings(
+    phases=[Phase.explicit, Phase.generate], deadline=None, derandomize=True, database=None,
+    suppress_health_check=list(HealthCheck),
+)  # fmt: skip
 CHECKPOINT = f"start: HEAD TAIL\nHEAD: /a|ab{{{N}}}c/\nTAIL: /b{{{N}}}d/\n"
 # Four terminals nested in each other's gap, and bytes enough for all to be kept in step.
 NESTED = (

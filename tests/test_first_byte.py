@@ -6,8 +6,8 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from fallback_engine import PHASES, allowed, built
-from hypothesis import HealthCheck, given, settings
+from fallback_engine import GENERATED, allowed, built
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import Grammar
 from test_fallback import FEATURES, SHORT, feature_tokenizer, step_stats
@@ -81,10 +81,7 @@ def test_as_stock_on_generated_grammars(engines: tuple[Engine, Engine]) -> None:
     (stock, _), (first, _) = map(small_vocabulary, engines)
     compared = 0
 
-    @settings(
-        phases=PHASES, max_examples=200, deadline=None, derandomize=True, database=None,
-        suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
+    @settings(GENERATED, max_examples=200)
     @given(grammars(), st.integers(0, 2**32))
     def run(grammar: Grammar, seed: int) -> None:
         nonlocal compared

@@ -7,7 +7,7 @@
 A fault is a piece of the engine's source put in place of another. It is built without link-time
 optimization (half a minute each), and the tests run until one
 fails. ``survived`` means that none did: a test is missing, or the change is none. ``stale`` means
-that the source no longer has the piece.
+that the source no longer has the piece. The tests run without a fault first, and must pass.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from llgbench import paths
@@ -84,8 +84,7 @@ FAULTS = (
     ),
     Fault(
         "the lexeme of a dropped level stays, at the end of input",
-        "self.forget_lexeme(self.lexer_state().row_idx);",
-        "",
+        "if self.accepts(top) {\n            self.forget_lexeme(top.row_idx);", "if false {",
     ),
     Fault(
         "every boundary counts",
@@ -214,6 +213,14 @@ def main() -> int:
         build.lay_out("fallback", folder)
         with (folder / "Cargo.toml").open("a") as file:
             file.write(PROFILE)
+        # A test that fails without a fault sees none.
+        if faults:
+            sound = replace(faults[0], new=faults[0].old)
+            library = built(sound, folder, target)
+            found = library if isinstance(library, str) else seen_by(library)
+            if found is not None:
+                print(f"without a fault: {found}", file=sys.stderr)
+                return 2
         for fault in faults:
             library = built(fault, folder, target)
             found = library if isinstance(library, str) else seen_by(library)
