@@ -40,9 +40,9 @@ def overhead_command(
     Ratios are of warm replays taken in turn in one process, the median of the rounds. Masks with a
     boundary pending stand beside the masks that its two readings have alone, the best of 200 each,
     in turn. The curve gives the costliest and the median step of a b{n} d, each step's median over
-    replays: with the other reading kept as a level beyond 64 bytes (shadow), or only read again. The
-    costliest is also taken with the processor's caches emptied before it, since the longer n, the
-    longer ago its code was last used. It is measured on llama-spm, where no bytes are forced.
+    replays: with the other reading kept as a level beyond 64 bytes (shadow), or only read again.
+    The costliest is also taken with the processor's caches emptied before it, since the longer n,
+    the longer ago its code was last used. It is measured on llama-spm, where no bytes are forced.
     Memory is what a pending boundary adds to the heap in use, by n.
 
     With --count ratios and curve are in instructions, cold and warm, with the engine's own
