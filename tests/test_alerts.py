@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 from made_results import Value, commit
 
+from llgbench import paths
 from llgbench.asv import alerts, decisions
 from llgbench.asv.alert import Alert
 from llgbench.asv.history import Repository
@@ -533,3 +534,26 @@ def test_marks_are_lines_for_a_report(tmp_path: Path) -> None:
     decisions.accept(tmp_path / alerts.ACCEPTED, alerts.find(tmp_path).alerts, "on purpose")
     (line,) = alerts.marks(tmp_path)
     assert "on purpose" in line
+
+
+def test_the_example_of_the_documentation_is_what_the_command_prints(tmp_path: Path) -> None:
+    commits = made_results.write_history(tmp_path / "repo", {"main": (None, 100)})["main"]
+    mended = [1.0] * 40 + [1.1] * 20 + [1.0] * 40
+    histories = {
+        "masks.Ratios.track_consume": ratios(CREEP, 0)[2],
+        "masks.Sameness.track_masks": [1.0] * 90 + [0.0] * 10,
+        "masks.Ratios.track_ttfm": ratios(mended, 1)[2],
+    }
+    results = tmp_path / "results"
+    for number, name in enumerate(commits):
+        values = {benchmark: history[number] for benchmark, history in histories.items()}
+        date_ms = made_results.FIRST_MS + number * made_results.DAY_MS
+        made_results.write_commit(results, name, values, date_ms=date_ms)
+    made_results.write_index(
+        results, {name: "yes" if "Sameness" in name else "ratio" for name in histories}
+    )
+    done = run("--results", results, "--repo", tmp_path / "repo")
+    assert done.exit_code == 1
+    page = (paths.root() / "docs" / "ci.md").read_text(encoding="utf-8")
+    example = page.split("`llgbench alerts` answers like this", 1)[1].split("```\n")[1]
+    assert done.output == example

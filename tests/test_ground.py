@@ -189,7 +189,7 @@ def test_the_last_tag_is_that_of_the_branch(
     assert "commits of main after v1 are compared with it" in found.notes
     assert [alert.after for alert in found.alerts] == [commits["main"][30]]
     assert alerts.find(results, repository=repository, since_tag="main").notes
-    for tag, message in (("v0.9.9", "is no commit of main itself"), ("v7", "no tag 'v7'")):
+    for tag, message in (("v0.9.9", "is not a commit of main itself"), ("v7", "no tag 'v7'")):
         with pytest.raises(InputError, match=message):
             alerts.find(results, repository=repository, since_tag=tag)
 

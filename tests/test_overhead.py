@@ -47,8 +47,8 @@ def test_the_curve_has_both_strategies() -> None:
     assert [(p.n, p.strategy) for p in points] == [
         (64, "shadow"), (64, "replay"), (128, "shadow"), (128, "replay"),
     ]  # fmt: skip
-    assert all(p.dearest_ns >= p.median_ns > 0 for p in points)
-    # The dearest step's own work, and everything it needs fetched anew.
+    assert all(p.costliest_ns >= p.median_ns > 0 for p in points)
+    # The costliest step's own work, and everything it needs fetched anew.
     assert all(p.emptied_ns > p.median_ns for p in points)
 
 
@@ -124,7 +124,7 @@ def test_pending_masks_are_timed_in_turn() -> None:
     assert list(found) == [state.name for state in STATES]
     listed = found["listed"]
     assert 0 < listed.both_ns < 2**63
-    assert listed.over_dearer == listed.both_ns / max(listed.longer_ns, listed.other_ns)
+    assert listed.over_costlier == listed.both_ns / max(listed.longer_ns, listed.other_ns)
 
 
 # ---- memory ----

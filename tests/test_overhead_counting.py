@@ -62,8 +62,8 @@ def test_the_curve_counts_every_step_and_shadow_does_not_grow() -> None:
     assert len(found) == 4
     short, long = found[128, "shadow"], found[1024, "shadow"]
     assert (short.steps, long.steps) == (65, 513)  # two bytes a token
-    assert 0 < short.median <= short.dearest
-    assert long.dearest < 1.05 * short.dearest
+    assert 0 < short.median <= short.costliest
+    assert long.costliest < 1.05 * short.costliest
     # Replay only reads all bytes after the boundary again, once a step; the shadow 64 at most.
     work = {key: point.work["reread_bytes"] for key, point in found.items() if point.work}
     assert work[1024, "replay"] > 3 * work[128, "replay"] > 128
@@ -108,13 +108,13 @@ def _ratios(case: str, kind: str, **values: float) -> dict[str, Any]:
 FOUND: dict[str, list[dict[str, Any]]] = {
     "ratios": [_ratios("a", "cold", off_mask=1.003), _ratios("b", "warm", on_step=1.02)],
     "pending": [
-        {"state": "x", "instructions / dearer": 1.5, "time / dearer": 2.5},
-        {"state": "y", "instructions / dearer": 1.7, "time / dearer": 1.1},
+        {"state": "x", "instructions / costlier": 1.5, "time / costlier": 2.5},
+        {"state": "y", "instructions / costlier": 1.7, "time / costlier": 1.1},
     ],
     "checkpoints": [
-        {"n": 256, "strategy": "shadow", "dearest": 1000},
-        {"n": 256, "strategy": "replay", "dearest": 9000},
-        {"n": 16384, "strategy": "shadow", "dearest": 1300},
+        {"n": 256, "strategy": "shadow", "costliest": 1000},
+        {"n": 256, "strategy": "replay", "costliest": 9000},
+        {"n": 16384, "strategy": "shadow", "costliest": 1300},
     ],
     "memory": [{"n": 256, "beyond": 4016}, {"n": 16384, "beyond": 4016 + (16384 - 256) // 2}],
 }
@@ -130,8 +130,8 @@ def test_the_summary_holds_the_worst_against_its_limit() -> None:
     assert (rows[f"{pending}time"]["at"], rows[f"{pending}time"]["met"]) == ("x", False)
     counted = rows[f"{pending}instructions"]
     assert (counted["at"], counted["measured"]) == ("y", 1.7)
-    dearest = rows["costliest step of a checkpoint, n = 16384 / 256, instructions"]
-    assert (dearest["measured"], dearest["met"]) == (1.3, False)
+    costliest = rows["costliest step of a checkpoint, n = 16384 / 256, instructions"]
+    assert (costliest["measured"], costliest["met"]) == (1.3, False)
     memory = rows["heap beyond the option off, bytes per byte of n"]
     assert (memory["measured"], memory["met"]) == (0.5, False)
 

@@ -28,7 +28,7 @@ def test_the_variable_names_the_root(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 def test_a_variable_that_names_no_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("LLGBENCH_ROOT", str(tmp_path))
     monkeypatch.chdir(ROOT)
-    with pytest.raises(InputError, match="is no llgbench checkout"):
+    with pytest.raises(InputError, match="is not an llgbench checkout"):
         paths.root()
 
 

@@ -330,7 +330,7 @@ def test_the_fallbacks_overhead_stands_beside_its_limits(tmp_path: Path) -> None
     kept = {
         "vocab": "llama-bpe",
         "summary": [{"what": "a mask", "limit": 2.0, "measured": 1.5, "at": "listed", "met": True}],
-        "checkpoints": [{"n": 64, "strategy": "shadow", "dearest": 161904, "median": 77430.0}],
+        "checkpoints": [{"n": 64, "strategy": "shadow", "costliest": 161904, "median": 77430.0}],
     }
     text = document.markdown([rich_record(tmp_path)], overhead=kept)
     section = text[text.index("### The greedy lexeme fallback") :]

@@ -32,7 +32,7 @@ def root() -> Path:
         path = Path(os.path.realpath(named))
         if not _is_root(path):
             raise InputError(
-                f"{ROOT_VARIABLE}={named} is no llgbench checkout (no grammars/ there)"
+                f"{ROOT_VARIABLE}={named} is not an llgbench checkout (no grammars/ there)"
             )
         return path
     here = Path.cwd()

@@ -103,7 +103,7 @@ def _metrics(entry: Entry) -> dict[str, Value] | str:
     if entry.unavailable is not None or summary is None:
         return entry.unavailable or verdict(entry)
     if entry.facts["lost_at"] is not None:
-        return verdict(entry)  # what goes on without a grammar is no time of one
+        return verdict(entry)  # what continues without its grammar is not a time of it
     return {
         "step": summary.wall,
         "grammar": summary.share * summary.wall,

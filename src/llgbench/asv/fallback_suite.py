@@ -45,7 +45,7 @@ def pending(run: Run, state: str) -> Metrics:
     def measure() -> Values:
         from llgbench.fallback import overhead
 
-        return {found.state: {"time": found.over_dearer} for found in overhead.pending(VOCAB)}
+        return {found.state: {"time": found.over_costlier} for found in overhead.pending(VOCAB)}
 
     return _row(run, "pending", state, PENDING, measure)
 
@@ -57,7 +57,7 @@ def checkpoint(run: Run, n: str, strategy: str) -> Metrics:
         from llgbench.fallback import overhead
 
         return {
-            point.strategy: {"dearest": point.dearest_ns, "median": point.median_ns}
+            point.strategy: {"dearest": point.costliest_ns, "median": point.median_ns}
             for point in overhead.curve((int(n),), replays=3)
         }
 
@@ -88,7 +88,7 @@ def counted_pending(run: Run, state: str) -> Metrics:
         from llgbench.fallback import counted
 
         return {
-            found.state: {"instructions": found.over_dearer} for found in counted.pending(VOCAB)
+            found.state: {"instructions": found.over_costlier} for found in counted.pending(VOCAB)
         }
 
     return _row(run, "counted pending", state, PENDING, measure)
@@ -101,7 +101,7 @@ def counted_checkpoint(run: Run, n: str, strategy: str) -> Metrics:
         from llgbench.fallback import counted
 
         return {
-            point.strategy: {"dearest": float(point.dearest), "median": point.median}
+            point.strategy: {"dearest": float(point.costliest), "median": point.median}
             for point in counted.curve((int(n),))
         }
 

@@ -98,7 +98,7 @@ def releases(repository: Repository, places: History, tag: str = "") -> dict[str
             found[branch] = Release(last, commit[0], branch)
     branches = " or ".join(repository.branches)
     if not found and tag:
-        raise InputError(f"{path}: {tag} is no commit of {branches} itself; name one that is")
+        raise InputError(f"{path}: {tag} is not a commit of {branches} itself; name a tag that is")
     if not found:
         raise InputError(f"{path}: no commit of {branches} has a tag; name one by --since-tag TAG")
     return found

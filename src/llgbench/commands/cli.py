@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import sys
 
 import click
@@ -27,7 +28,11 @@ from llgbench.commands.site import site_command
 from llgbench.commands.sweep import sweep_command
 from llgbench.commands.verify import verify_command
 from llgbench.commands.vocab import vocab_group
-from llgbench.errors import LlgbenchError
+from llgbench.errors import InputError, LlgbenchError
+
+# What an address space must hold. With less NumPy's BLAS ends the process by itself, with status
+# 1, and an engine that gets no memory drops its grammar, which would be a verdict.
+_LEAST_MIB = 512
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -47,6 +52,12 @@ def cli() -> None:
     Exit status: 0 all well, 1 something is slower or not as recorded, 2 the input cannot be used,
     70 a defect of llgbench itself.
     """
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and limit < _LEAST_MIB << 20:
+        raise InputError(
+            f"the address space of this process is limited to {limit >> 20} MiB, which is too "
+            f"little; allow {_LEAST_MIB} MiB or more (ulimit -v {_LEAST_MIB << 10})"
+        )
 
 
 for _command in (
@@ -123,7 +134,9 @@ def _status() -> int:
     except MemoryError:
         _complain("out of memory; give fewer or smaller inputs, or fewer rounds")
     except ImportError as error:
-        _complain(f"a package is missing or broken: {error}; install llgbench again")
+        # NumPy explains itself at length; the reason is what it was raised from.
+        why = error.__cause__ or error
+        _complain(f"a package is missing or broken: {why}; install llgbench again")
     except UnicodeEncodeError as error:
         # A file's name whose bytes are no text cannot be handed on to a worker, nor into a file.
         _complain(f"{files.one_line(ascii(error.object), 120)} is not UTF-8; rename the file")
@@ -133,7 +146,9 @@ def _status() -> int:
         what = "is nested too deeply" if deep else f"is not valid text: {error}"
         _complain(f"an input {what}{_kept(error)}")
     except Exception as error:
-        return _defect(error)
+        if str(error) != "can't start new thread":
+            return _defect(error)
+        _complain("no thread can be started; allow more processes (ulimit -u) or memory (-v)")
     return output.EXIT_BAD_INPUT
 
 

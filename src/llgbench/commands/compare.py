@@ -43,7 +43,7 @@ def compare_command(
     BASE and HEAD are an engine's name, pypi:VERSION, a library, or git:PATH@REV (a llguidance
     checkout, built by cargo); ENGINE+fallback=on switches the greedy lexeme fallback on. Another
     engine, as of llgbench peers, is compared at the steps whose masks are equal or differ by a
-    named class; the rest is said.
+    named class; the rest is counted and named.
 
     \b
     Examples:

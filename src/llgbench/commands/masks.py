@@ -1,4 +1,4 @@
-"""``llgbench masks``: which masks a change of an engine makes cheaper or dearer, step by step."""
+"""``llgbench masks``: which masks a change of an engine makes cheaper or costlier, step by step."""
 
 from __future__ import annotations
 

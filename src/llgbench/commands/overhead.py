@@ -40,9 +40,9 @@ def overhead_command(
     Ratios are of warm replays taken in turn in one process, the median of the rounds. Masks with a
     boundary pending stand beside the masks that its two readings have alone, the best of 200 each,
     in turn. The curve gives the costliest and the median step of a b{n} d, each step's median over
-    replays: with the other reading kept in step beyond 64 bytes (shadow), and with replay only. The
-    costliest is also taken with the processor's caches emptied before it, since the longer n, the
-    longer ago its code was last used. It is measured on llama-spm, where no bytes are forced.
+    replays: with the other reading kept as a level beyond 64 bytes (shadow), or only read again.
+    The costliest is also taken with the processor's caches emptied before it, since the longer n,
+    the longer ago its code was last used. It is measured on llama-spm, where no bytes are forced.
     Memory is what a pending boundary adds to the heap in use, by n.
 
     With --count ratios and curve are in instructions, cold and warm, with the engine's own
@@ -120,7 +120,7 @@ def _timed(vocab: str, rounds: int, longest: int) -> Tables:
                 {
                     "n": point.n,
                     "strategy": point.strategy,
-                    "dearest": microseconds(point.dearest_ns),
+                    "costliest": microseconds(point.costliest_ns),
                     "caches emptied": microseconds(point.emptied_ns),
                     "median": microseconds(point.median_ns),
                     "steps": point.steps,
@@ -134,7 +134,7 @@ def _timed(vocab: str, rounds: int, longest: int) -> Tables:
                 "pending": microseconds(times.both_ns),
                 "longer alone": microseconds(times.longer_ns),
                 "other alone": microseconds(times.other_ns),
-                "time / dearer": _short(times.over_dearer),
+                "time / costlier": _short(times.over_costlier),
             }
         )
     return {**found, "memory": _memory(lengths)}
@@ -160,8 +160,8 @@ def _counted(vocab: str, longest: int) -> Tables:
             "longer alone": c.longer,
             "other alone": c.other,
             "instructions / longer": _short(c.over_longer),
-            "instructions / dearer": _short(c.over_dearer),
-            "time / dearer": _short(times[c.state].over_dearer),
+            "instructions / costlier": _short(c.over_costlier),
+            "time / costlier": _short(times[c.state].over_costlier),
         }
         for c in counted.pending(vocab)
     ]

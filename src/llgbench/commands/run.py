@@ -175,7 +175,7 @@ def run(
             }
         )
         return
-    output.print_table(rows, title="Times in µs, cold unless said")
+    output.print_table(rows, title="Times in µs, cold unless stated")
     if asked.seconds and any(row["mask p99"] is None and row["steps"] for row in rows):
         output.say(
             f"a p99 needs {stats.needed(99.0)} steps, and {seconds:g} s were too short: --seconds "

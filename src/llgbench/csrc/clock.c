@@ -1,5 +1,5 @@
 /* Two clocks. CLOCK_MONOTONIC costs about 35 ns a reading on a virtual machine, which three
- * readings a step would make the dearest part of an empty step; the processor's time stamp
+ * readings a step would make the costliest part of an empty step; the processor's time stamp
  * counter costs about 13. It is used where the kernel itself keeps time by it, which is the
  * kernel's word that it ticks evenly and alike on all cores; elsewhere CLOCK_MONOTONIC is read, and
  * where LLGBENCH_CLOCK=monotonic asks for it. */

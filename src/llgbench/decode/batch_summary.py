@@ -9,7 +9,7 @@ import numpy as np
 
 from llgbench.errors import RecordError
 from llgbench.records import lines, stats
-from llgbench.records.entry import Entry
+from llgbench.records.entry import Entry, require_steps
 from llgbench.records.lines import Count
 
 # Of the records, below results/records.
@@ -49,14 +49,11 @@ def require(entry: Entry, where: str) -> None:
     lines.require(entry.facts, _Facts, where)
     if entry.unavailable is not None:
         return
-    if not {"label", "reason"} <= entry.verdict.keys():
-        raise RecordError(f"{where} is damaged: the verdict is incomplete")
-    if entry.facts.get("fault"):
-        return
-    wanted = (*SAMPLES, *(OF_DRAFTS if entry.facts["draft"] else ()))
-    sizes = {sum(len(a) for a in entry.samples.get(name, ())) for name in wanted}
-    if len(sizes) != 1 or 0 in sizes:
-        raise RecordError(f"{where} is damaged: its samples are not of the same steps")
+    fault = entry.facts.get("fault")
+    names = () if fault else (*SAMPLES, *(OF_DRAFTS if entry.facts["draft"] else ()))
+    require_steps(entry, _Facts, names, where)
+    if not fault and not any(len(steps) for steps in entry.samples[SAMPLES[0]]):
+        raise RecordError(f"{where} is damaged: it has no steps")
 
 
 @dataclass(frozen=True)

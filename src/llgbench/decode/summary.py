@@ -9,11 +9,7 @@ import msgspec
 
 from llgbench.decode.modes import SAMPLING_FIRST
 from llgbench.decode.plan import GRAMMAR_PARTS, MAX_SEQUENCES, PARTS, UNCONSTRAINED
-from llgbench.errors import (
-    RecordError,
-)
-from llgbench.records import lines
-from llgbench.records.entry import Entry
+from llgbench.records.entry import Entry, require_steps
 from llgbench.records.lines import Count
 
 _SUMMED = ("wall", *PARTS, "n_committed", "n_forced", "n_missed")
@@ -65,12 +61,7 @@ def require(entry: Entry, where: str) -> None:
     if entry.unavailable is not None:
         return
     where = f"{where}: {entry.configuration}"
-    lines.require(entry.facts, _Facts, where)
-    if entry.verdict and not {"label", "reason"} <= entry.verdict.keys():
-        raise RecordError(f"{where} is damaged: the verdict is incomplete")
-    steps = [[len(array) for array in entry.samples.get(name, ())] for name in _SUMMED]
-    if any(lengths != steps[0] for lengths in steps):
-        raise RecordError(f"{where} is damaged: its samples are not of the same steps")
+    require_steps(entry, _Facts, _SUMMED, where, judged=bool(entry.verdict))
 
 
 @dataclass(frozen=True)

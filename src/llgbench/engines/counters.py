@@ -1,7 +1,7 @@
 """Work counters: what a mask did, where an engine exports it (``llgx_matcher_step_stats``).
 
 They do not depend on the machine at all: trie nodes walked, lexer states built, rows of the parser;
-and, of the fallback, bytes read again and bytes kept in step (``llgx_matcher_fallback_stats``).
+and, of the fallback, bytes read again and bytes that levels took (``llgx_matcher_fallback_stats``).
 """
 
 from __future__ import annotations

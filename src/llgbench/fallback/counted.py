@@ -100,7 +100,7 @@ class PendingCount:
     other: int
 
     @property
-    def over_dearer(self) -> float:
+    def over_costlier(self) -> float:
         """The pending mask over the costlier of its two readings alone."""
         return self.both / max(self.longer, self.other)
 
@@ -118,7 +118,7 @@ class CountedPoint:
         n: bytes for which the terminal stays open.
         strategy: as in overhead.Point.
         steps: of the trace.
-        dearest: of a step.
+        costliest: of a step.
         at: which step that is, from 0.
         median: over the steps.
         work: by counter, the most that one step did.
@@ -127,7 +127,7 @@ class CountedPoint:
     n: int
     strategy: Strategy
     steps: int
-    dearest: int
+    costliest: int
     at: int
     median: float
     work: dict[str, int]

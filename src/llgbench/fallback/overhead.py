@@ -66,8 +66,8 @@ class Point:
 
     Attributes:
         n: bytes for which the terminal stays open.
-        strategy: ``shadow``, the other reading kept in step beyond 64 bytes; ``replay``, never.
-        dearest_ns: the largest over the steps of a step's median over the replays.
+        strategy: ``shadow``, the other reading kept as a level beyond 64 bytes; ``replay``, never.
+        costliest_ns: the largest over the steps of a step's median over the replays.
         emptied_ns: the median of that step, the processor's caches emptied before it. What it is
             made of is used once a replay, so that without this it is the colder the longer n.
         median_ns: of the steps' medians, the median.
@@ -76,7 +76,7 @@ class Point:
 
     n: int
     strategy: Strategy
-    dearest_ns: float
+    costliest_ns: float
     emptied_ns: float
     median_ns: float
     steps: int
@@ -100,7 +100,7 @@ class PendingTime:
     other_ns: int
 
     @property
-    def over_dearer(self) -> float:
+    def over_costlier(self) -> float:
         """The pending mask over the costlier of its two readings alone."""
         return self.both_ns / max(self.longer_ns, self.other_ns)
 
@@ -175,7 +175,7 @@ def curve(
     doing: Callable[[str], None] = lambda _: None,
     vocab: str = CHECKPOINT_VOCAB,
 ) -> Iterator[Point]:
-    """Measure a checkpoint's steps by its length, with the shadow and with replay only.
+    """Measure a checkpoint's steps by its length, with a level and with replay only.
 
     Raises:
         UnavailableError: the engine is not built, or has no such parameter.

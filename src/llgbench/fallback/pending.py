@@ -57,7 +57,7 @@ STATES = (
         b"connect fe80:",
         both="ipv6 | HOST_PORT", longer="HOST_PORT", other="ipv6",
     ),
-    # The other reading is read again at each mask, few bytes or many; then it is kept in step.
+    # The other reading is read again at each mask, few bytes or many; then it is kept as a level.
     _checkpoint(10),
     _checkpoint(60),
     _checkpoint(150),

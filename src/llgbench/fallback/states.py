@@ -22,7 +22,7 @@ Strategy = Literal["shadow", "replay"]
 
 THRESHOLD = 64
 REPLAY_ONLY = 2**64 - 1
-# How the other reading is had many bytes after a boundary: kept in step beyond 64, or never.
+# How the other reading is had many bytes after a boundary: kept as a level beyond 64, or never.
 STRATEGIES: dict[Strategy, int] = {"shadow": THRESHOLD, "replay": REPLAY_ONLY}
 
 LENGTHS = (16, 64, 65, 256, 1024, 4096, 16384)

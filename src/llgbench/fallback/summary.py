@@ -49,9 +49,9 @@ def summary(found: Found) -> list[Row]:
             rows += _worst(what, limit, ratios, f"{side}_{part}", ("case", "kind"))
     for measure in ("instructions", "time"):
         what = f"mask with a boundary pending / the costlier reading's alone, {measure}"
-        rows += _worst(what, PENDING_LIMIT, pending, f"{measure} / dearer", ("state",))
-    shadow = [row for row in found.get("checkpoints", ()) if row["strategy"] == "shadow"]
-    ends = _ends(shadow, "dearest")
+        rows += _worst(what, PENDING_LIMIT, pending, f"{measure} / costlier", ("state",))
+    kept = [row for row in found.get("checkpoints", ()) if row["strategy"] == "shadow"]
+    ends = _ends(kept, "costliest")
     if ends is not None:
         what = f"costliest step of a checkpoint, n = {LONG} / {SHORT}, instructions"
         rows.append(_row(what, CURVE_LIMIT, ends[1] / ends[0], ""))

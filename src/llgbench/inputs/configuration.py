@@ -42,7 +42,7 @@ class Configuration:
         """
         parts = [part.strip() for part in text.split("|")]
         if len(parts) not in (3, 4):
-            raise InputError(f"{text!r} is no configuration: case | vocab | variant [| engine]")
+            raise InputError(f"{text!r} is not a configuration: case | vocab | variant [| engine]")
         return cls(*parts)
 
 

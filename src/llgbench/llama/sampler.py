@@ -2,7 +2,7 @@
 
 It does what llama.cpp's own common/llguidance.cpp does, which Python wheels do not contain: mask,
 then minus infinity for what is not allowed; where a mask fails the grammar is dropped and
-generation goes on without it. Here that is counted, and never silent::
+generation continues without it. Here that is counted, and never silent::
 
     sampler = GrammarSampler(tokenizer, grammar)
     chain = llama_cpp.llama_sampler_chain_init(llama_cpp.llama_sampler_chain_default_params())

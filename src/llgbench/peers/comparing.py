@@ -1,7 +1,8 @@
 """``llgbench compare`` where a side is not llguidance: the same processes, table and verdicts.
 
 What differs is what may be compared. Masks of different engines need not be equal; a ratio is
-formed of the steps at which they are, or differ by a named class (classes.py). The rest is said.
+formed of the steps at which they are, or differ by a named class (classes.py). The rest is counted
+and named.
 """
 
 from __future__ import annotations

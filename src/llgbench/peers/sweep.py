@@ -159,7 +159,7 @@ def run(
         check_engine(name)
     rehearse(plan.vocab)
     kept = Kept(path, plan)
-    # By engine: a process that has loaded one goes on with it.
+    # By engine: a process that has loaded one keeps it.
     tasks = [
         Task(Setup(engine, plan.vocab, plan.white_space, plan.base, plan.limits), case)
         for engine in plan.engines

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,6 +93,29 @@ def from_plain(content: Mapping[str, Any], where: str, room: int = MAX_VALUES) -
     if not entry.kind:
         _require_replays(entry, where)
     return entry
+
+
+def require_steps(
+    entry: Entry, kind: Any, names: Sequence[str], where: str, *, judged: bool = True
+) -> None:
+    """Refuse a decode's or a batch's entry whose facts or samples its readers cannot use.
+
+    Args:
+        entry: as read from a record, of what was available.
+        kind: what its facts are, as :func:`lines.require` takes it.
+        names: of the samples, all of the same steps by text.
+        where: the record and the configuration; begins the message.
+        judged: whether it must have a verdict.
+
+    Raises:
+        RecordError: the message names the place and what is wrong there.
+    """
+    record_lines.require(entry.facts, kind, where)
+    if judged and not {"label", "reason"} <= entry.verdict.keys():
+        raise RecordError(f"{where} is damaged: the verdict is incomplete")
+    steps = [[len(array) for array in entry.samples.get(name, ())] for name in names]
+    if any(lengths != steps[0] for lengths in steps):
+        raise RecordError(f"{where} is damaged: its samples are not of the same steps")
 
 
 def _require_replays(entry: Entry, where: str) -> None:
