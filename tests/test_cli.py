@@ -402,7 +402,7 @@ def test_a_run_that_is_ended_keeps_what_was_measured(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     command = [sys.executable, "-m", "llgbench.commands.cli", "run", "--vocab", "llama-spm",
-               "--case", "listed", "--case", "github-workflow", "--rounds", "12",
+               "--case", "listed", "--case", "github-workflow", "--rounds", "3",
                "--variant", "greedy_tokenize", "--results", str(tmp_path / "results")]  # fmt: skip
     root = Path(__file__).resolve().parents[1]
     temporary = tmp_path / "tmp"
