@@ -286,6 +286,10 @@ def test_a_damaged_record_is_refused(record: Record) -> None:
     samples = {**entry.samples, "work": [entry.samples["work"][0][:3]]}
     with pytest.raises(RecordError, match="not of the same steps"):
         require(replace(entry, samples=samples), "here")
+    with pytest.raises(RecordError, match="no steps"):
+        require(replace(entry, samples={}), "here")
+    with pytest.raises(RecordError, match="the verdict is incomplete"):
+        require(replace(entry, verdict={}), "here")
 
 
 def test_the_report_draws_and_lists_it(record: Record, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def test_the_default_engine_is_not_written() -> None:
 
 @pytest.mark.parametrize("text", ["", "a", "a | b", "a | b | c | d | e"])
 def test_too_few_or_too_many_parts(text: str) -> None:
-    with pytest.raises(InputError, match="no configuration"):
+    with pytest.raises(InputError, match="is not a configuration"):
         Configuration.parse(text)
 
 

@@ -52,7 +52,7 @@ def require(entry: Entry, where: str) -> None:
     fault = entry.facts.get("fault")
     names = () if fault else (*SAMPLES, *(OF_DRAFTS if entry.facts["draft"] else ()))
     require_steps(entry, _Facts, names, where)
-    if not fault and not any(len(steps) for steps in entry.samples[SAMPLES[0]]):
+    if not fault and not any(len(steps) for steps in entry.samples.get(SAMPLES[0], ())):
         raise RecordError(f"{where} is damaged: it has no steps")
 
 
