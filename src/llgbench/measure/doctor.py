@@ -106,7 +106,7 @@ def _llama() -> Iterator[Finding]:
         yield Finding(f"device {one.name}", "ok", ", ".join(filter(None, about)))
     if all(one.kind == "CPU" for one in found):
         yield Finding(
-            "devices", "skip", "this llama.cpp is built for the CPU alone",
+            "devices", "skip", "none but the CPU: not built for others, or no driver found",
             "--device takes cpu alone; docs/cuda.md has the builds for others",
         )  # fmt: skip
 
