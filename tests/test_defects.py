@@ -62,6 +62,7 @@ def test_the_log_goes_elsewhere_where_the_cache_takes_none(tmp_path: Path) -> No
         ("raise OSError(28, 'No space left on device')", "No space left"),
         ("open('/nowhere/at/all')", "/nowhere/at/all: No such file"),
         ("raise MemoryError", "out of memory"),
+        ('raise RuntimeError("can\'t start new thread")', "no thread can be started"),
         ("import nothing_of_that_name", "nothing_of_that_name"),
     ],
 )

@@ -17,7 +17,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from llgbench import paths
@@ -155,23 +155,32 @@ FAULTS = (
 )  # fmt: skip
 
 
-def built(fault: Fault, folder: Path, target: Path) -> Path | str:
-    """Return the library with the fault, or what went wrong in a word."""
+# What is said of a fault that no test has met.
+STALE, UNBUILT = "stale", "does not build"
+
+
+def tried(fault: Fault, folder: Path, target: Path) -> str | None:
+    """Return the first test that fails with a fault, None, or why it could not be tried."""
     path = folder / fault.file
     source = path.read_text()
     if source.count(fault.old) != 1:
-        return "stale"
+        return STALE
     path.write_text(source.replace(fault.old, fault.new))
     try:
-        done = subprocess.run(
-            ["cargo", "build", "--profile", "mutant", "--features", "fallback", "--locked",
-             "--offline", "--quiet"],
-            cwd=folder, env={**cargo.environment(), "CARGO_TARGET_DIR": str(target)},
-            capture_output=True, check=False,
-        )  # fmt: skip
+        return failing(folder, target)
     finally:
         path.write_text(source)
-    return target / "mutant" / LIBRARY if done.returncode == 0 else "does not build"
+
+
+def failing(folder: Path, target: Path) -> str | None:
+    """Return the first test that fails with the engine as the folder has it, or None."""
+    done = subprocess.run(
+        ["cargo", "build", "--profile", "mutant", "--features", "fallback", "--locked",
+         "--offline", "--quiet"],
+        cwd=folder, env={**cargo.environment(), "CARGO_TARGET_DIR": str(target)},
+        capture_output=True, check=False,
+    )  # fmt: skip
+    return seen_by(target / "mutant" / LIBRARY) if done.returncode == 0 else UNBUILT
 
 
 def seen_by(library: Path) -> str | None:
@@ -214,17 +223,12 @@ def main() -> int:
         with (folder / "Cargo.toml").open("a") as file:
             file.write(PROFILE)
         # A test that fails without a fault sees none.
-        if faults:
-            sound = replace(faults[0], new=faults[0].old)
-            library = built(sound, folder, target)
-            found = library if isinstance(library, str) else seen_by(library)
-            if found is not None:
-                print(f"without a fault: {found}", file=sys.stderr)
-                return 2
+        if faults and (found := failing(folder, target)) is not None:
+            print(f"without a fault: {found}", file=sys.stderr)
+            return 2
         for fault in faults:
-            library = built(fault, folder, target)
-            found = library if isinstance(library, str) else seen_by(library)
-            if found is None or isinstance(library, str):
+            found = tried(fault, folder, target)
+            if found in (None, STALE, UNBUILT):
                 unseen.append(fault.name)
             print(f"{fault.name}: {'survived' if found is None else found}", flush=True)
     print(f"{len(faults) - len(unseen)} of {len(faults)} killed")

@@ -145,10 +145,13 @@ def _status() -> int:
         deep = isinstance(error, RecursionError)
         what = "is nested too deeply" if deep else f"is not valid text: {error}"
         _complain(f"an input {what}{_kept(error)}")
-    except Exception as error:
+    except RuntimeError as error:
+        # Python has no other name for it.
         if str(error) != "can't start new thread":
             return _defect(error)
         _complain("no thread can be started; allow more processes (ulimit -u) or memory (-v)")
+    except Exception as error:
+        return _defect(error)
     return output.EXIT_BAD_INPUT
 
 

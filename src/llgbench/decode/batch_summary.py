@@ -49,10 +49,11 @@ def require(entry: Entry, where: str) -> None:
     lines.require(entry.facts, _Facts, where)
     if entry.unavailable is not None:
         return
-    fault = entry.facts.get("fault")
-    names = () if fault else (*SAMPLES, *(OF_DRAFTS if entry.facts["draft"] else ()))
-    require_steps(entry, _Facts, names, where)
-    if not fault and not any(len(steps) for steps in entry.samples.get(SAMPLES[0], ())):
+    names: tuple[str, ...] = ()
+    if not entry.facts.get("fault"):
+        names = (*SAMPLES, *(OF_DRAFTS if entry.facts["draft"] else ()))
+    require_steps(entry, names, where)
+    if names and not any(map(len, entry.samples.get(names[0], ()))):
         raise RecordError(f"{where} is damaged: it has no steps")
 
 

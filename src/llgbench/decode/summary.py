@@ -9,6 +9,7 @@ import msgspec
 
 from llgbench.decode.modes import SAMPLING_FIRST
 from llgbench.decode.plan import GRAMMAR_PARTS, MAX_SEQUENCES, PARTS, UNCONSTRAINED
+from llgbench.records import lines
 from llgbench.records.entry import Entry, require_steps
 from llgbench.records.lines import Count
 
@@ -61,7 +62,8 @@ def require(entry: Entry, where: str) -> None:
     if entry.unavailable is not None:
         return
     where = f"{where}: {entry.configuration}"
-    require_steps(entry, _Facts, _SUMMED, where, judged=bool(entry.verdict))
+    lines.require(entry.facts, _Facts, where)
+    require_steps(entry, _SUMMED, where, judged=bool(entry.verdict))
 
 
 @dataclass(frozen=True)

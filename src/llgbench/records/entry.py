@@ -95,14 +95,11 @@ def from_plain(content: Mapping[str, Any], where: str, room: int = MAX_VALUES) -
     return entry
 
 
-def require_steps(
-    entry: Entry, kind: Any, names: Sequence[str], where: str, *, judged: bool = True
-) -> None:
-    """Refuse a decode's or a batch's entry whose facts or samples its readers cannot use.
+def require_steps(entry: Entry, names: Sequence[str], where: str, *, judged: bool = True) -> None:
+    """Refuse a decode's or a batch's entry whose verdict or samples its readers cannot use.
 
     Args:
         entry: as read from a record, of what was available.
-        kind: what its facts are, as :func:`lines.require` takes it.
         names: of the samples, all of the same steps by text.
         where: the record and the configuration; begins the message.
         judged: whether it must have a verdict.
@@ -110,7 +107,6 @@ def require_steps(
     Raises:
         RecordError: the message names the place and what is wrong there.
     """
-    record_lines.require(entry.facts, kind, where)
     if judged and not {"label", "reason"} <= entry.verdict.keys():
         raise RecordError(f"{where} is damaged: the verdict is incomplete")
     steps = [[len(array) for array in entry.samples.get(name, ())] for name in names]
